@@ -1,0 +1,1 @@
+"""The synthetic experiments of "Scaling can lead to compositional generalization"."""

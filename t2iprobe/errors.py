@@ -1,0 +1,54 @@
+"""Every error a user can cause. One tree, one-line texts: what came, what is allowed, what to do.
+
+T2IProbeError
+├── ConfigError    a setting, a command line or a configuration file
+├── DataError      a family, a run folder, an image or a table
+├── SiteError      a place inside a model that cannot be found or read
+├── ModelError     a checkpoint that cannot be loaded or used
+└── MissingExtra   an optional library that has to be installed
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class T2IProbeError(Exception):
+    """Base of every error whose text is meant for the user; the command line prints it and exits with 2."""
+
+
+class ConfigError(T2IProbeError):
+    """A setting that cannot be used."""
+
+
+class DataError(T2IProbeError):
+    """A family, run folder, image or table that cannot be used."""
+
+
+class SiteError(T2IProbeError):
+    """A place inside a model that cannot be found or read."""
+
+
+class ModelError(T2IProbeError):
+    """A checkpoint that cannot be loaded or used."""
+
+
+class MissingExtra(T2IProbeError):
+    """An optional library that has to be installed first."""
+
+
+def unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
+    """One line that says which name came, which are near, and which are known.
+
+    Args:
+        kind: what the name should have been, e.g. "family".
+        got: the name that came.
+        allowed: every known name.
+
+    Example:
+        >>> unknown("coding", "scen", ["slot", "scene"])
+        "unknown coding 'scen': did you mean 'scene'? Known: scene, slot"
+    """
+    names = sorted(allowed)
+    near = get_close_matches(got, names, n=3, cutoff=0.6)
+    hint = f" did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    return f"unknown {kind} {got!r}:{hint} Known: {', '.join(names) or 'none'}"

@@ -1,0 +1,1 @@
+"""Loading diffusers pipelines, finding their sites, and generating images while reading activations."""

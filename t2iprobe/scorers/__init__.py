@@ -1,0 +1,1 @@
+"""Judges of images. They know images and tasks only."""
