@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from synthetic.grid import ACTIONS, ROOMS, Boards, Episodes, demonstrate, draw_boards, observe
+from synthetic.grid import ACTIONS, ROOMS, Boards, Episodes, demonstrate, draw_boards, observe, plan
 from t2iprobe.errors import ConfigError
 from t2iprobe.seeding import generator
 
@@ -62,3 +62,12 @@ class PreferenceGrid:
     def observe(self, boards: Boards, episodes: Episodes) -> Float[Tensor, "b t d"]:
         """What is seen before each action; once an episode is over, what would be seen in staying on (not scored)."""
         return observe(boards, episodes.cells, episodes.sets, self.num_features)
+
+    def values_along(
+        self, task_latent: Float[Tensor, " m"], boards: Boards, episodes: Episodes
+    ) -> Float[Tensor, "b t a"]:
+        """Q of every action under another task's preferences, in the states of given episodes (for baselines)."""
+        worth = self.worth(task_latent.expand(len(boards.agent), -1), boards)
+        arrival = plan(boards, worth, self.horizon, self.discount)[-1]
+        rows = torch.arange(len(boards.agent)).view(-1, 1, 1)
+        return arrival[ROOMS.move[episodes.cells], rows, episodes.sets.unsqueeze(2)]

@@ -1,0 +1,193 @@
+"""Trains one student, or several of equal shape side by side, on tasks drawn fresh at every step.
+
+A step depends on its number, the seeds and the weights alone, so a run that was killed continues from its last checkpoint
+as if nothing had happened.
+"""
+
+from dataclasses import dataclass
+from math import cos, pi
+from time import perf_counter, process_time
+
+import torch
+from torch import Tensor, nn
+
+from synthetic.measures import loss
+from synthetic.problems import Batch, Problem, make_problem, stack
+from synthetic.settings import RECIPES, TrainSettings
+from synthetic.students import STUDENTS
+from synthetic.students.layers import Sizes
+from t2iprobe.errors import ConfigError
+from t2iprobe.registry import resolve
+from t2iprobe.seeding import generator
+
+DECAYED = ("weight", "table")
+PROBLEM_FREE = {
+    "out", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay", "seed",
+    "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device", "batch_tasks",
+}  # fmt: skip
+SHARED = (
+    "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "batch_tasks", "samples", "eval_every",
+    "eval_tasks", "checkpoint_every", "device", "task",
+)  # fmt: skip
+
+
+@dataclass
+class Cost:
+    """What training has used so far, over all restarts."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class Trainer:
+    """Students of equal shape (members), their problems and their optimiser.
+
+    Attributes:
+        members: the settings of each.
+        problems: the problem of each; members that differ in nothing a problem depends on share one.
+        student: the stacked network.
+        step: optimiser steps done.
+        cost: time used in training steps.
+    """
+
+    def __init__(self, members: list[TrainSettings]) -> None:
+        self.members = members
+        self.shared = members[0]
+        self._check_alike()
+        made: dict[tuple[object, ...], Problem] = {}
+        keys = [_problem_key(member) for member in members]
+        for key, member in zip(keys, members, strict=True):
+            if key not in made:
+                made[key] = make_problem(member)
+        self._unique = list(made.values())
+        self._which = [list(made).index(key) for key in keys]
+        self.problems = [self._unique[i] for i in self._which]
+        self.device = _device(self.shared.device)
+        self.student = _make_student(members, self.problems).to(self.device)
+        self.optimiser = _make_optimiser(self.student, members)
+        self.step = 0
+        self.cost = Cost()
+
+    def _check_alike(self) -> None:
+        for name in SHARED:
+            values = {getattr(member, name) for member in self.members}
+            if len(values) > 1:
+                raise ConfigError(f"students side by side must agree in {name}, got {sorted(map(str, values))}")
+        for name in ("learning_rate", "decay"):
+            if len({getattr(member, name) for member in self.members}) > 1:
+                raise ConfigError(f"students side by side must agree in {name.replace('_', ' ')}")
+
+    def draw(self, split: str, number: int) -> Batch:
+        """A training-sized batch for every member."""
+        drawn = [problem.draw(split, number, self.shared.batch_tasks) for problem in self._unique]
+        return stack([drawn[i] for i in self._which]).to(self.device)
+
+    def train_step(self) -> Tensor:
+        """One optimiser step; the loss of each member before it."""
+        wall, cpu = perf_counter(), process_time()
+        rate = learning_rate_at(self.step, self.shared)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        batch = self.draw("train", self.step)
+        self.optimiser.zero_grad(set_to_none=True)
+        losses = loss(self.student(batch.z, batch.x), batch)
+        losses.sum().backward()
+        self.optimiser.step()
+        self.step += 1
+        self.cost.wall_s += perf_counter() - wall
+        self.cost.cpu_s += process_time() - cpu
+        return losses.detach()
+
+    @torch.no_grad()
+    def predict(self, batch: Batch) -> Tensor:
+        """Predictions (e, n, t, o) for stacked tasks, in pieces of 256 tasks, on the CPU."""
+        pieces = []
+        for start in range(0, batch.x.shape[1], 256):
+            z = batch.z[:, start : start + 256].to(self.device)
+            x = batch.x[:, start : start + 256].to(self.device)
+            pieces.append(self.student(z, x).cpu())
+        return torch.cat(pieces, dim=1)
+
+    @torch.no_grad()
+    def activations(self, batch: Batch, last: bool) -> dict[str, Tensor]:
+        """Every recorded layer's activation of each task (e, n, d), over its scored samples: their mean, or the last."""
+        pieces: dict[str, list[Tensor]] = {}
+        for start in range(0, batch.x.shape[1], 256):
+            tape: dict[str, Tensor] = {}
+            part = slice(start, start + 256)
+            self.student(batch.z[:, part].to(self.device), batch.x[:, part].to(self.device), tape)
+            scored = batch.scored[:, part].unsqueeze(-1).float()
+            for name, activation in tape.items():
+                value = activation.cpu()
+                pooled = value[:, :, -1] if last else (value * scored).sum(dim=2) / scored.sum(dim=2)
+                pieces.setdefault(name, []).append(pooled)
+        return {name: torch.cat(parts, dim=1) for name, parts in pieces.items()}
+
+    def draw_set(self, split: str, num_tasks: int, baselines: bool = False) -> Batch:
+        """The first tasks of a split for every member, on the CPU."""
+        drawn = [problem.draw_many(split, num_tasks, baselines) for problem in self._unique]
+        return stack([drawn[i] for i in self._which])
+
+
+def learning_rate_at(step: int, settings: TrainSettings) -> float:
+    """The rate of a step (0-based): linear warm-up, then a cosine that ends at the floor with the last step (O26)."""
+    recipe = RECIPES[settings.recipe]
+    peak = settings.learning_rate
+    warmup = int(recipe["warmup"] * settings.steps)
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    progress = (step - warmup) / max(1, settings.steps - warmup)
+    floor = recipe["floor"]
+    return peak * (floor + (1 - floor) * 0.5 * (1 + cos(pi * progress)))
+
+
+def _problem_key(settings: TrainSettings) -> tuple[object, ...]:
+    seeds = settings.seeds()
+    roles = ("teacher", "split", "encoding", "data")
+    own = {f"{role}_seed" for role in roles}
+    rest = (value for name, value in sorted(vars(settings).items()) if name not in PROBLEM_FREE | own)
+    return (*rest, *(seeds[role] for role in roles))
+
+
+def _make_student(members: list[TrainSettings], problems: list[Problem]) -> nn.Module:
+    sizes = {
+        Sizes(
+            problem.encoding.dim,
+            problem.encoding.vocabulary,
+            problem.x_dim,
+            problem.out_dim,
+            member.width,
+            member.depth,
+            member.heads,
+            member.feedforward,
+        )
+        for member, problem in zip(members, problems, strict=True)
+    }
+    if len(sizes) > 1:
+        raise ConfigError(f"students side by side must have equal shapes, got {len(sizes)} different ones")
+    rngs = [generator("student", member.seeds()["student"]) for member in members]
+    student: nn.Module = resolve("student", STUDENTS, members[0].student)(sizes.pop(), rngs)
+    return student
+
+
+def _make_optimiser(student: nn.Module, members: list[TrainSettings]) -> torch.optim.AdamW:
+    """AdamW with decay on matrices alone, as the reference masks it; one kernel for all parameters."""
+    named = list(student.named_parameters())
+    matrices = [p for name, p in named if name.rsplit(".", 1)[-1] in DECAYED]
+    others = [p for name, p in named if name.rsplit(".", 1)[-1] not in DECAYED]
+    groups = [{"params": matrices, "weight_decay": members[0].decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=members[0].learning_rate, fused=True)
+
+
+def _device(name: str) -> str:
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise ConfigError(f"--device {name!r}: not a device; use cpu, cuda, cuda:1 or mps") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {name}: no CUDA device is visible; use --device cpu")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"--device {name}: no Apple GPU is visible; use --device cpu")
+    return name
+
+
