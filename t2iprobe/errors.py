@@ -32,7 +32,7 @@ class ModelError(T2IProbeError):
     """A checkpoint that cannot be loaded or used."""
 
 
-class MissingExtra(T2IProbeError):
+class MissingExtra(T2IProbeError):  # noqa: N818 - says what the user lacks
     """An optional library that has to be installed first."""
 
 

@@ -1,0 +1,27 @@
+"""`t2iprobe run`."""
+
+from t2iprobe.commands.parsing import parse
+from t2iprobe.config import RunConfig
+
+DESCRIPTION = """\
+Generate images of compositional prompts while reading the model's activations, score the images, fit linear probes on
+held-out combinations, and correlate decodability with success. The same command continues a run that was stopped.
+
+  t2iprobe run                                     the embedded model: offline, on the CPU, about two minutes
+  t2iprobe run --tasks 64 --seeds 2 --out runs/quick
+  t2iprobe run --model shapes-unet --at 0,0.5,1
+  t2iprobe run --model stabilityai/stable-diffusion-3.5-medium --device cuda:0
+  t2iprobe run --config run.yaml --seeds 8"""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the main job and print its summary."""
+    config = parse(RunConfig, arguments, "run", DESCRIPTION)
+    from t2iprobe import stages
+    from t2iprobe.report.terminal import print_summary
+    from t2iprobe.store import read_json
+
+    folder = stages.run(config)
+    print_summary(read_json(folder.path / "summary.json"))
+    print(f"report: {folder.path / 'report.html'}")
+    return 0

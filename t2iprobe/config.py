@@ -1,0 +1,115 @@
+"""Settings: frozen dataclasses, one docstring per field. tyro turns them into the command line.
+
+A setting is spelled once, here. The docstring is its help text, the name is its flag and its key in a
+`--config` file, and the resolved values are stored in run.json.
+"""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from t2iprobe.errors import ConfigError
+from t2iprobe.models.settings import LoadSettings
+
+DEFAULT_MODEL = "shapes-mmdit"
+
+
+@dataclass(frozen=True)
+class RunConfig(LoadSettings):
+    """One run: a model, a task family, what to read, and how to judge it."""
+
+    model: str = DEFAULT_MODEL
+    """A model of the embedded zoo (`t2iprobe models`), a local diffusers folder, a hub id, or a .safetensors file."""
+    config: Path | None = None
+    """A YAML file of settings under the same names; the command line wins over it."""
+    family: str = "shapes-pair"
+    """A built-in task family (`t2iprobe families`) or a path to a YAML file."""
+    out: Path | None = None
+    """The run folder; runs/<model>-<family> when not given."""
+    tasks: int = 192
+    """Number of tasks to draw from the family."""
+    seeds: int = 4
+    """Images per task, each with a noise seed of its own."""
+    seed: int = 0
+    """Seed of the whole run: which tasks, which noise, which folds."""
+    batch_size: int = 16
+    """Images generated at a time. Batches are fixed by the task list, so results do not depend on interruptions."""
+    at: str = "0,0.25,0.5,0.75,1"
+    """Denoising steps to read: fractions of the schedule, e.g. 0,0.5,1, or step indices, e.g. 2,5,9."""
+    sites: tuple[str, ...] = ("default",)
+    """Where to read: default, all, or globs over site names, e.g. 'transformer.*' (`t2iprobe inspect` lists them)."""
+    scorer: str = "pixels"
+    """The judge of the images."""
+    folds: int = 5
+    """Cross-validation folds; no scene is ever in two of them."""
+    resamples: int = 2000
+    """Bootstrap resamples and permutations behind every interval and p-value."""
+
+    def __post_init__(self) -> None:
+        """Reject numbers that cannot be meant.
+
+        Raises:
+            ConfigError: a count is below its minimum.
+        """
+        minimum = {"tasks": 1, "seeds": 1, "seed": 0, "batch_size": 1, "folds": 2, "resamples": 99}
+        for name, low in minimum.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"--{flag(name)} {getattr(self, name)}: must be {low} or more")
+
+    @property
+    def folder(self) -> Path:
+        """The run folder: `out`, or a name made from the model and the family."""
+        if self.out is not None:
+            return self.out
+        return Path("runs") / f"{Path(self.model).stem}-{Path(self.family).stem}"
+
+
+# Settings that say where or how loudly a run works, not what it computes.
+NOT_PART_OF_THE_RESULT = frozenset({"out", "yes", "config", "local"})
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a setting."""
+    return name.replace("_", "-")
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """Every setting that the results depend on, as JSON values."""
+    values = {k: v for k, v in asdict(config).items() if k not in NOT_PART_OF_THE_RESULT}
+    return {k: _plain(v) for k, v in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def from_resolved(values: dict[str, Any], folder: Path) -> RunConfig:
+    """The settings stored in a run folder."""
+    tuples = {f.name for f in fields(RunConfig) if isinstance(f.default, tuple)}
+    paths = {"single_file", "lora"}
+    kept = {k: v for k, v in values.items() if k in {f.name for f in fields(RunConfig)}}
+    for name in tuples & kept.keys():
+        kept[name] = tuple(kept[name])
+    for name in paths & kept.keys():
+        kept[name] = None if kept[name] is None else Path(kept[name])
+    return RunConfig(**(kept | {"out": folder}))
+
+
+def check_same(stored: dict[str, Any], asked: dict[str, Any], folder: Path) -> None:
+    """Refuse to continue a run folder under other settings.
+
+    Raises:
+        ConfigError: names every setting that differs, with both values.
+    """
+    changed = [
+        f"--{flag(k)} was {stored.get(k)!r}, now {asked.get(k)!r}"
+        for k in sorted(stored.keys() | asked.keys())
+        if stored.get(k) != asked.get(k)
+    ]
+    if changed:
+        raise ConfigError(
+            f"{folder} holds a run with other settings ({'; '.join(changed)}): "
+            "give the same settings to continue it, or another --out for a new run"
+        )

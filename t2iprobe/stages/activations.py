@@ -1,0 +1,158 @@
+"""Activations on disk: one shard a batch, one key a site, pooling and step.
+
+Key: "<component>.<module path>:<stream>/<pooling>@<step>"; a text encoder has no step.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from t2iprobe.errors import DataError
+from t2iprobe.store import RunFolder
+
+_KEY = re.compile(r"(?P<site>[^:]+):(?P<stream>[a-z]+)/(?P<pooling>[^@]+?)(?:@(?P<step>\d+))?")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What one array of activations is.
+
+    Attributes:
+        site: component and module path, joined by dots.
+        stream: image or text.
+        pooling: mean, grid, eot, or span-<constituent>.
+        step: index into the denoising schedule; None where there are no steps.
+    """
+
+    text: str
+    site: str
+    stream: str
+    pooling: str
+    step: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> "Key":
+        """Split a key.
+
+        Raises:
+            DataError: the text is no key.
+        """
+        match = _KEY.fullmatch(text)
+        if match is None:
+            raise DataError(f"{text!r} is no activation key: SITE:STREAM/POOLING@STEP is meant")
+        step = match["step"]
+        return cls(
+            text,
+            match["site"],
+            match["stream"],
+            match["pooling"],
+            None if step is None else int(step),
+        )
+
+    @property
+    def component(self) -> str:
+        """The pipeline component the site is in."""
+        return self.site.partition(".")[0]
+
+    @property
+    def span(self) -> str | None:
+        """The constituent whose own tokens were pooled; None for other poolings."""
+        return self.pooling.removeprefix("span-") if self.pooling.startswith("span-") else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One image of a run, in the order of the shards' rows.
+
+    Attributes:
+        invalid: why the pipeline's own output cannot be scored; empty when it can.
+    """
+
+    task_id: str
+    image_index: int
+    invalid: str
+
+
+def shard_metadata(entries: list[Entry], timesteps: dict[int, float], dtype: str) -> dict[str, str]:
+    """What a shard says of its rows; safetensors metadata are strings."""
+    return {
+        "entries": json.dumps([[e.task_id, e.image_index, e.invalid] for e in entries]),
+        "timesteps": json.dumps({str(k): v for k, v in timesteps.items()}),
+        "dtype": dtype,
+    }
+
+
+def read_index(folder: RunFolder) -> list[Entry]:
+    """Every image of the run, in row order."""
+    return ActivationReader(folder).entries
+
+
+class ActivationReader:
+    """Reads one key at a time from all shards, so that memory holds one array, not all."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.shards = folder.shards()
+        if not self.shards:
+            raise DataError(f"{folder.path} holds no activations: run `t2iprobe run` first")
+
+    @cached_property
+    def _metadata(self) -> list[dict[str, str]]:
+        from safetensors import safe_open
+
+        out = []
+        for shard in self.shards:
+            with safe_open(shard, framework="np") as file:
+                out.append(dict(file.metadata()))
+        return out
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every image, in row order."""
+        return [
+            Entry(*row) for metadata in self._metadata for row in json.loads(metadata["entries"])
+        ]
+
+    @property
+    def timesteps(self) -> dict[int, float]:
+        """The scheduler's value of each recorded step."""
+        stored: dict[str, Any] = json.loads(self._metadata[0]["timesteps"])
+        return {int(k): float(v) for k, v in stored.items()}
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """Every key that all shards have, sorted by site and step."""
+        from safetensors import safe_open
+
+        common: set[str] | None = None
+        for shard in self.shards:
+            with safe_open(shard, framework="np") as file:
+                found = set(file.keys())
+            common = found if common is None else common & found
+        parsed = [Key.parse(text) for text in common or ()]
+        return sorted(
+            parsed, key=lambda k: (k.site, k.stream, k.pooling, -1 if k.step is None else k.step)
+        )
+
+    def read(self, key: Key) -> NDArray[np.float32]:
+        """(n images, d) activations of one key.
+
+        Raises:
+            DataError: the shards do not agree on the width.
+        """
+        from safetensors import safe_open
+
+        parts = []
+        for shard in self.shards:
+            with safe_open(shard, framework="np") as file:
+                parts.append(file.get_tensor(key.text).astype(np.float32))
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise DataError(
+                f"{key.text} has several widths {sorted(widths)}: images of one size are needed"
+            )
+        return np.concatenate(parts)

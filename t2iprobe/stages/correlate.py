@@ -1,0 +1,97 @@
+"""Relate decodability to success: scores and decodability -> correlation.json and summary.json.
+
+The unit is the task. A task's decodability is that of the family's headline coding at the headline site.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from t2iprobe.config import RunConfig
+from t2iprobe.stages.outcomes import Draws, Outcomes, draws
+from t2iprobe.stages.summary import summarise
+from t2iprobe.stats import Estimate, auroc, pearson, spearman, stratified_spearman
+from t2iprobe.store import RunFolder, write_json
+
+ALL = "all"
+
+
+def run(folder: RunFolder, config: RunConfig) -> None:
+    """Write the correlations and the summary."""
+    outcomes = Outcomes(folder, config)
+    correlation = correlate(outcomes, config)
+    write_json(folder.path / "correlation.json", correlation)
+    write_json(folder.path / "summary.json", summarise(folder, outcomes, correlation, config))
+
+
+def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
+    """Every correlation between decodability and success, as JSON values; undefined ones are null with a reason."""
+    coding = outcomes.family.headline
+    success = outcomes.success()
+    decodability = outcomes.decodability(coding, ALL)
+    how = draws(config)
+    found: dict[str, Any] = {
+        "unit": "task",
+        "coding": coding,
+        "overall": spearman(decodability, success.share, **how).to_dict(),
+        "pearson": pearson(decodability, success.share, **how).to_dict(),
+        "among_clean": spearman(decodability, success.share_of_clean, **how).to_dict(),
+        "by_coding": {
+            c: spearman(outcomes.decodability(c, ALL), success.share, **how).to_dict()
+            for c in outcomes.codings
+        },
+        "by_constituent": {
+            group: spearman(
+                outcomes.decodability(coding, group),
+                outcomes.constituent_success(coding, group),
+                **how,
+            ).to_dict()
+            for group in outcomes.groups(coding)
+        },
+        "auroc_per_image": _auroc(outcomes, decodability, how).to_dict(),
+    }
+    return found | _within_strata(outcomes, decodability, success.share, how)
+
+
+def _auroc(outcomes: Outcomes, decodability: np.ndarray[Any, Any], how: Draws) -> Estimate:
+    """How well a task's decodability tells its right images from the others."""
+    of_task = dict(zip([task.id for task in outcomes.tasks], decodability, strict=True))
+    scored = [row for row in outcomes.scores if row["outcome"] != "unscored"]
+    return auroc(
+        [of_task[row["task_id"]] for row in scored],
+        [float(row["outcome"] == "right") for row in scored],
+        units=[row["task_id"] for row in scored],
+        **how,
+    )
+
+
+def _within_strata(
+    outcomes: Outcomes,
+    decodability: np.ndarray[Any, Any],
+    success: np.ndarray[Any, Any],
+    how: Draws,
+) -> dict[str, Any]:
+    """Seen and held-out scenes apart, and within them together: pooled values can mislead (Simpson's paradox)."""
+    seen = outcomes.seen
+    defined = ~(np.isnan(decodability) | np.isnan(success))
+    if seen is None:
+        return {
+            "strata": None,
+            "within": None,
+            "sign_flip": None,
+            "reason": "no model card says what was seen",
+        }
+    if not defined.any():
+        return {
+            "strata": None,
+            "within": None,
+            "sign_flip": None,
+            "reason": "no task has both values",
+        }
+    names = ["seen" if count > 0 else "held_out" for count in seen[defined]]
+    found = stratified_spearman(decodability[defined], success[defined], names, **how)
+    return {
+        "strata": {name: estimate.to_dict() for name, estimate in found.by_stratum.items()},
+        "within": found.within.to_dict(),
+        "sign_flip": found.warning or None,
+    }

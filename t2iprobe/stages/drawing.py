@@ -1,0 +1,81 @@
+"""Which tasks a run asks for, and how they are written to and read from the run folder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from t2iprobe.config import RunConfig
+from t2iprobe.families import Family, Task, load_family
+from t2iprobe.models.cards import Card
+from t2iprobe.progress import console
+from t2iprobe.sampling import draw_tasks
+from t2iprobe.splits import fold_index, task_folds
+from t2iprobe.store import RunFolder
+
+
+@dataclass(frozen=True)
+class RunTasks:
+    """The tasks of a run, with the fold of each and how often its scene was seen in training (None: unknown)."""
+
+    family: Family
+    tasks: list[Task]
+    folds: list[int]
+    seen: list[int | None]
+
+
+def draw(config: RunConfig, card: Card | None) -> RunTasks:
+    """Draw the tasks a run asks for, over seen and unseen scenes where the model card says which they are."""
+    family = load_family(config.family)
+    counts = _scene_counts(family, card)
+    tasks = draw_tasks(family, config.tasks, config.seed, counts)
+    folds = fold_index(task_folds(tasks, config.folds, config.seed), len(tasks)).tolist()
+    seen = [None if counts is None else counts[family.scene_index[t.scene_id]] for t in tasks]
+    return RunTasks(family, tasks, folds, seen)
+
+
+def _scene_counts(family: Family, card: Card | None) -> tuple[int, ...] | None:
+    if card is None:
+        return None
+    if card.family != family.name or len(card.scene_counts) != family.n_scenes:
+        console.print(
+            f"note: {card.name} was trained on the family {card.family}; nothing is known of how often it saw "
+            f"{family.name}"
+        )
+        return None
+    return card.scene_counts
+
+
+def write(folder: RunFolder, drawn: RunTasks, encoders: dict[str, dict[str, Any]]) -> None:
+    """Write tasks.jsonl.
+
+    Args:
+        folder: the run.
+        drawn: its tasks.
+        encoders: for each task id, what each text encoder made of the prompt: token spans, tokens lost.
+    """
+    rows = (
+        {
+            "id": task.id,
+            "prompt": task.prompt,
+            "values": task.values,
+            "scene": task.scene,
+            "scene_id": task.scene_id,
+            "fold": fold,
+            "seen": seen,
+            "spans": drawn.family.spans(task),
+            "encoders": encoders.get(task.id, {}),
+        }
+        for task, fold, seen in zip(drawn.tasks, drawn.folds, drawn.seen, strict=True)
+    )
+    folder.write_lines("tasks.jsonl", rows)
+
+
+def read(folder: RunFolder, config: RunConfig) -> RunTasks:
+    """The tasks of a run folder."""
+    family = load_family(config.family)
+    rows = folder.read_lines("tasks.jsonl")
+    return RunTasks(
+        family,
+        [family.task(row["values"]) for row in rows],
+        [row["fold"] for row in rows],
+        [row["seen"] for row in rows],
+    )

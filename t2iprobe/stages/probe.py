@@ -1,0 +1,315 @@
+"""Fit the probes of a run: activations -> probes.parquet, headline.json, decodability.parquet.
+
+Every recorded array is probed for every coding side by side, shuffled labels included. The headline site is a place in
+the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of the folds and valued on the other.
+"""
+
+from dataclasses import dataclass
+from math import isnan
+
+import numpy as np
+from numpy.typing import NDArray
+
+from t2iprobe.codings import applicable, encode
+from t2iprobe.config import RunConfig
+from t2iprobe.errors import DataError
+from t2iprobe.probes.controls import SHUFFLED, bag_of_words, with_controls
+from t2iprobe.probes.crossfit import OutOfFold, cross_predict
+from t2iprobe.probes.decodability import TaskDecodability, accuracy
+from t2iprobe.probes.headline import Headline, choose_headline, first_half
+from t2iprobe.progress import bar
+from t2iprobe.stages import drawing
+from t2iprobe.stages.activations import ActivationReader, Key
+from t2iprobe.stages.drawing import RunTasks
+from t2iprobe.store import Row, RunFolder, write_json, write_table
+
+ALL = "all"
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Target columns of one constituent in one coding."""
+
+    coding: str
+    constituent: str
+
+    @property
+    def name(self) -> str:
+        """The name of the group among all columns."""
+        return f"{self.coding}/{self.constituent}"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the probes predict, one row for each image, shuffled copies last.
+
+    Attributes:
+        Y: (n, 2c) targets.
+        column_groups: group name of each column.
+        groups: the groups without the shuffled ones.
+        task_ids: (n,) task of each image.
+        folds: (n,) fold of each image.
+    """
+
+    Y: Array
+    column_groups: tuple[str, ...]
+    groups: tuple[Group, ...]
+    task_ids: list[str]
+    folds: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, drawn: RunTasks, task_ids: list[str], seed: int) -> "Targets":
+        """Every applicable coding of the tasks behind the images."""
+        row = {task.id: i for i, task in enumerate(drawn.tasks)}
+        images = np.array([row[task_id] for task_id in task_ids])
+        blocks, labels = [], []
+        for coding in applicable(drawn.family):
+            targets = encode(drawn.family, drawn.tasks, coding)
+            blocks.append(targets.matrix.astype(np.float64))
+            labels += [Group(coding, name) for name in targets.constituents]
+        Y = np.concatenate(blocks, axis=1)[images]
+        Y, names = with_controls(Y, [group.name for group in labels], task_ids, seed)
+        folds = np.array(drawn.folds)[images]
+        return cls(Y, names, tuple(dict.fromkeys(labels)), task_ids, folds)
+
+    def columns(self, names: set[str]) -> NDArray[np.intp]:
+        """Positions of the columns of some groups, with their shuffled copies."""
+        wanted = names | {SHUFFLED + name for name in names}
+        return np.flatnonzero([name in wanted for name in self.column_groups])
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The probes of one array of activations.
+
+    Attributes:
+        rows: what goes into probes.parquet.
+        tasks: residual and total of each task and group.
+    """
+
+    rows: list[Row]
+    tasks: TaskDecodability
+
+
+def run(folder: RunFolder, config: RunConfig) -> None:
+    """Probe every recorded array.
+
+    Raises:
+        DataError: nothing was recorded in the denoiser's image stream.
+    """
+    drawn = drawing.read(folder, config)
+    reader = ActivationReader(folder)
+    targets = Targets.of(drawn, [entry.task_id for entry in reader.entries], config.seed)
+    headline_coding = drawn.family.headline
+    rows: list[Row] = []
+    halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
+    with bar("probe", len(reader.keys), "sites") as progress:
+        for key in reader.keys:
+            probed = probe(reader.read(key), targets, key.span)
+            timestep = None if key.step is None else reader.timesteps.get(key.step)
+            rows += [_place(key) | {"timestep": timestep} | row for row in probed.rows]
+            if key.stream == "image":
+                halves["denoiser"][key] = half_r2(probed.tasks, targets, headline_coding)
+            elif key.step is None and key.span is None:
+                halves["text encoder"][key] = half_r2(probed.tasks, targets, headline_coding)
+            progress.advance()
+    if not halves["denoiser"]:
+        raise DataError(
+            "no site of the denoiser's image stream was recorded: widen --sites and run again"
+        )
+    write_table(folder.path / "probes.parquet", rows)
+    _write_headline(folder, drawn, reader, targets, halves)
+
+
+def probe(X: NDArray[np.float32], targets: Targets, span: str | None) -> Probed:
+    """Out-of-fold probes of one array.
+
+    Args:
+        X: (n images, d) activations. Rows with NaN (a constituent whose tokens were cut off) are left out.
+        targets: what to predict.
+        span: the constituent whose own tokens were pooled: only its slot is asked for; None asks for everything.
+    """
+    groups = [g for g in targets.groups if span is None or g == Group("slot", span)]
+    columns = targets.columns({group.name for group in groups})
+    kept = np.flatnonzero(np.isfinite(X).all(axis=1))
+    Y, task_ids = targets.Y[kept][:, columns], [targets.task_ids[n] for n in kept]
+    names = [targets.column_groups[c] for c in columns]
+    folds = targets.folds[kept]
+    if len(np.unique(folds)) < 3:
+        return Probed(
+            [_undefined(g, "fewer than 3 folds have activations") for g in groups], _nothing()
+        )
+    fit = cross_predict(X[kept], Y, folds, names, groups=task_ids)
+    tasks = fit.per_task(Y, task_ids)
+    alphas = fit.typical_alpha()
+    common = {"n_images": len(Y), "n_tasks": len(tasks.tasks), "n_folds": len(fit.fold_labels)}
+    rows: list[Row] = []
+    for group in groups:
+        hits = _accuracy(fit, Y, group)
+        rows.append(
+            {"coding": group.coding, "constituent": group.constituent}
+            | _r2(tasks, [group.name])
+            | hits
+            | {"alpha": alphas[group.name]}
+            | common
+        )
+    for coding in dict.fromkeys(group.coding for group in groups if span is None):
+        of_coding = [group.name for group in groups if group.coding == coding]
+        nothing = {"accuracy": None, "chance": None, "alpha": None}
+        rows.append(
+            {"coding": coding, "constituent": ALL} | _r2(tasks, of_coding) | nothing | common
+        )
+    return Probed(rows, tasks)
+
+
+def sums(tasks: TaskDecodability, names: list[str]) -> tuple[Array, Array]:
+    """(t,) residual and total of each task, summed over some groups."""
+    at = [tasks.groups.index(name) for name in names]
+    return tasks.residual[:, at].sum(axis=1), tasks.total[:, at].sum(axis=1)
+
+
+def of_coding(targets: Targets, coding: str) -> list[str]:
+    """The groups of a coding."""
+    return [group.name for group in targets.groups if group.coding == coding]
+
+
+def half_r2(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
+    """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
+    if not tasks.tasks:
+        return float("nan"), float("nan")
+    residual, total = sums(tasks, of_coding(targets, coding))
+    first = _in_first_half(tasks, targets)
+    return _ratio(residual[first], total[first]), _ratio(residual[~first], total[~first])
+
+
+def _in_first_half(tasks: TaskDecodability, targets: Targets) -> NDArray[np.bool_]:
+    half = dict(zip(targets.task_ids, first_half(targets.folds), strict=True))
+    return np.array([half[task] for task in tasks.tasks], dtype=bool)
+
+
+def _ratio(residual: Array, total: Array) -> float:
+    """1 - residual / total over tasks; NaN where there is nothing to explain."""
+    return 1.0 - float(residual.sum() / total.sum()) if total.sum() > 0 else float("nan")
+
+
+def _r2(tasks: TaskDecodability, names: list[str]) -> Row:
+    value = _ratio(*sums(tasks, names))
+    shuffled = _ratio(*sums(tasks, [SHUFFLED + name for name in names]))
+    return {
+        "r2": _or_none(value),
+        "r2_shuffled": _or_none(shuffled),
+        "reason": "the target does not vary among these tasks" if isnan(value) else None,
+    }
+
+
+def _accuracy(fit: OutOfFold, Y: Array, group: Group) -> Row:
+    columns = fit.columns.of_group(group.name)
+    found = accuracy(Y[:, columns], fit.predictions[:, columns])
+    return {"accuracy": _or_none(found.value), "chance": _or_none(found.majority)}
+
+
+def _or_none(value: float) -> float | None:
+    return None if isnan(value) else value
+
+
+def _undefined(group: Group, reason: str) -> Row:
+    fields = ("r2", "r2_shuffled", "accuracy", "chance", "alpha", "n_images", "n_tasks", "n_folds")
+    place = {"coding": group.coding, "constituent": group.constituent, "reason": reason}
+    return place | dict.fromkeys(fields)
+
+
+def _nothing() -> TaskDecodability:
+    empty = np.zeros((0, 0))
+    return TaskDecodability((), (), empty, empty, np.zeros(0, dtype=np.intp))
+
+
+def _place(key: Key) -> Row:
+    pooling = "span" if key.span else key.pooling
+    return {
+        "site": key.site,
+        "component": key.component,
+        "stream": key.stream,
+        "pooling": pooling,
+        "step": key.step,
+    }
+
+
+def _write_headline(
+    folder: RunFolder,
+    drawn: RunTasks,
+    reader: ActivationReader,
+    targets: Targets,
+    halves: dict[str, dict[Key, tuple[float, float]]],
+) -> None:
+    """Choose the headline site; write it, and what every task's decodability is there."""
+    keys = {key.text: key for key in reader.keys}
+    chosen = choose_headline({key.text: pair for key, pair in halves["denoiser"].items()})
+    if chosen.site is None or chosen.other_site is None:
+        raise DataError(f"no headline site: {chosen.reason}; draw more tasks with --tasks")
+    encoder = choose_headline({key.text: pair for key, pair in halves["text encoder"].items()})
+    words, _ = bag_of_words([task.prompt for task in drawn.tasks])
+    by_task = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    bag = probe(words.astype(np.float32), by_task, None)
+    write_json(
+        folder.path / "headline.json",
+        {
+            "coding": drawn.family.headline,
+            "denoiser": _describe(chosen, keys),
+            "text_encoder": _describe(encoder, keys),
+            "bag_of_words": {r["coding"]: r["r2"] for r in bag.rows if r["constituent"] == ALL},
+        },
+    )
+    fits = {
+        text: probe(reader.read(keys[text]), targets, None).tasks
+        for text in (chosen.site, chosen.other_site)
+    }
+    write_table(folder.path / "decodability.parquet", _task_rows(fits, chosen, targets))
+
+
+def _describe(chosen: Headline, keys: dict[str, Key]) -> Row:
+    if chosen.site is None:
+        return {"site": None, "r2": None, "reason": chosen.reason}
+    key = keys[chosen.site]
+    return _place(key) | {
+        "r2": chosen.r2,
+        "other": None if chosen.other_site is None else _place(keys[chosen.other_site]),
+        "n_candidates": chosen.n_candidates,
+    }
+
+
+def _task_rows(fits: dict[str, TaskDecodability], chosen: Headline, targets: Targets) -> list[Row]:
+    """One row for each task and group. A task is valued at the site that was chosen on the other half of the folds."""
+    at_site, at_other = fits[str(chosen.site)], fits[str(chosen.other_site)]
+    first = _in_first_half(at_site, targets)
+    names = {(g.coding, g.constituent): [g.name] for g in targets.groups}
+    names |= {(g.coding, ALL): of_coding(targets, g.coding) for g in targets.groups}
+    rows: list[Row] = []
+    for (coding, constituent), groups in names.items():
+        parts = {
+            prefix: [
+                np.where(first, other, site)
+                for site, other in zip(
+                    sums(at_site, [prefix + g for g in groups]),
+                    sums(at_other, [prefix + g for g in groups]),
+                    strict=True,
+                )
+            ]
+            for prefix in ("", SHUFFLED)
+        }
+        (residual, total), (residual_shuffled, total_shuffled) = parts[""], parts[SHUFFLED]
+        for t, task_id in enumerate(at_site.tasks):
+            rows.append(
+                {
+                    "task_id": task_id,
+                    "coding": coding,
+                    "constituent": constituent,
+                    "decodability": _or_none(_ratio(residual[t : t + 1], total[t : t + 1])),
+                    "residual": float(residual[t]),
+                    "total": float(total[t]),
+                    "residual_shuffled": float(residual_shuffled[t]),
+                    "total_shuffled": float(total_shuffled[t]),
+                    "n_images": int(at_site.n_rows[t]),
+                }
+            )
+    return rows

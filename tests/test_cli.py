@@ -1,0 +1,118 @@
+"""Bad input ends in one clear line and exit code 2; nothing is half-written."""
+
+from pathlib import Path
+
+import pytest
+
+from t2iprobe.cli import COMMANDS, main
+from t2iprobe.commands.parsing import parse
+from t2iprobe.config import RunConfig
+
+Capture = pytest.CaptureFixture[str]
+
+
+def _error(argv: list[str], capsys: Capture) -> str:
+    """The single line on stderr of a command that has to fail with 2."""
+    assert main(argv) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("t2iprobe: error: ")
+    return lines[0]
+
+
+def test_overview_names_every_command(capsys: Capture) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: Capture) -> None:
+    try:
+        code = main([name, "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 0
+    assert f"t2iprobe {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "parts"),
+    [
+        (["rum"], ["unknown command 'rum'", "'run'"]),
+        (["run", "--model", "shapes-mmdt"], ["shapes-mmdt", "'shapes-mmdit'"]),
+        (["run", "--family", "shape-pair"], ["unknown family 'shape-pair'", "'shapes-pair'"]),
+        (["run", "--tasks", "0"], ["--tasks 0", "1 or more"]),
+        (["run", "--seeds", "-1"], ["--seeds -1", "1 or more"]),
+        (["run", "--at", "1.5"], ["1.5", "between 0 and 1"]),
+        (["run", "--at", ""], ["--at"]),
+        (["run", "--tasks", "20000"], ["20000", "12960"]),
+        (["run", "--scorer", "pixel"], ["unknown scorer 'pixel'", "'pixels'"]),
+        (["run", "--sites", "nowhere.*"], ["nowhere.*"]),
+        (["run", "--config", "missing.yaml"], ["missing.yaml"]),
+        (["compare", "no-such-run"], ["no-such-run"]),
+        (["report", "no-such-run"], ["no-such-run"]),
+        (["families", "show", "shape-pair"], ["'shapes-pair'"]),
+        (["families", "draw"], ["unknown action 'draw'"]),
+    ],
+)
+def test_bad_input(
+    argv: list[str],
+    parts: list[str],
+    capsys: Capture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = _error(argv, capsys)
+    for part in parts:
+        assert part in line
+    assert not list(tmp_path.rglob("*.png"))
+
+
+def test_a_folder_that_is_no_pipeline(tmp_path: Path, capsys: Capture) -> None:
+    assert "model_index.json" in _error(["run", "--model", str(tmp_path)], capsys)
+
+
+def test_a_broken_family_file(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\n\ttemplate: x\n")
+    line = _error(["run", "--family", str(file), "--out", str(tmp_path / "run")], capsys)
+    assert "mine.yaml" in line and "line 2" in line
+
+
+def test_a_folder_that_holds_something_else(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert "--out" in _error(["run", "--out", str(tmp_path)], capsys)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_an_unwritable_folder(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in _error(["run", "--out", str(tmp_path / "file" / "run")], capsys)
+
+
+def test_a_configuration_file_with_an_unknown_setting(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("task: 5\n")
+    line = _error(["run", "--config", str(file)], capsys)
+    assert "unknown key 'task'" in line and "'tasks'" in line
+
+
+def test_the_command_line_wins_over_the_configuration_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("tasks: 5\nsites: [a, b]\nvae_tiling: true\nat: 0,0.5\n")
+    config = parse(RunConfig, ["--config", str(file), "--tasks", "7"], "run", "")
+    assert (config.tasks, config.sites, config.vae_tiling, config.at) == (
+        7,
+        ("a", "b"),
+        True,
+        "0,0.5",
+    )
+
+
+def test_a_configuration_file_with_an_impossible_switch(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("vae_tiling: on\n")
+    line = _error(["run", "--config", str(file)], capsys)
+    assert "line 1" in line and "true or false" in line
