@@ -31,7 +31,8 @@ _INVARIANT = _words(
 _IRREGULAR = {
     "axis": "axes", "basis": "bases", "cactus": "cacti", "crisis": "crises",
     "criterion": "criteria", "die": "dice", "fungus": "fungi", "oasis": "oases", "ox": "oxen",
-    "person": "people", "phenomenon": "phenomena", "quiz": "quizzes", "stimulus": "stimuli", "thesis": "theses",
+    "person": "people", "phenomenon": "phenomena", "quiz": "quizzes", "stimulus": "stimuli",
+    "thesis": "theses",
     # One-syllable endings that must not be taken from longer words ("human", "mongoose").
     "foot": "feet", "goose": "geese", "half": "halves", "louse": "lice", "elf": "elves",
     "self": "selves",

@@ -6,10 +6,10 @@ smaller one's tasks.
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from itertools import cycle, pairwise
+from itertools import cycle
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.seeding import derive
@@ -76,13 +76,15 @@ def _strata(
     if len(scene_counts) != family.n_scenes or min(scene_counts) < 0:
         raise DataError(
             f"got {len(scene_counts)} scene counts, the smallest {min(scene_counts, default=0)}; "
-            f"the family {family.name!r} needs {family.n_scenes} counts >= 0, in the order of its scenes"
+            f"the family {family.name!r} needs {family.n_scenes} counts >= 0, in scene order"
         )
     count = {task.id: scene_counts[family.scene_index[task.scene_id]] for task in tasks}
-    seen = sorted((task for task in tasks if count[task.id]), key=lambda task: count[task.id])
-    cuts = [round(len(seen) * i / _QUANTILES) for i in range(_QUANTILES + 1)]
-    unseen = [task for task in tasks if not count[task.id]]
-    return [unseen, *(seen[a:b] for a, b in pairwise(cuts))]
+    by_count = sorted((task for task in tasks if count[task.id]), key=lambda task: count[task.id])
+    fifth = {task.id: i * _QUANTILES // len(by_count) for i, task in enumerate(by_count)}
+    strata: list[list[Task]] = [[] for _ in range(_QUANTILES + 1)]
+    for task in tasks:
+        strata[fifth.get(task.id, -1) + 1].append(task)
+    return strata
 
 
 def _turns(pools: list["_Pool"]) -> Iterator["_Pool"]:
@@ -120,7 +122,7 @@ class _Balance:
         worded = [self._columns[0, name, value] for name, value in task.values.items()]
         return worded + [self._columns[1, name, value] for name, value in task.scene.items()]
 
-    def add(self, columns: Sequence[int]) -> None:
+    def add(self, columns: Int64[np.ndarray, " n_values"]) -> None:
         """Count one drawn task."""
         self.load[columns] += self._unit[columns]
 

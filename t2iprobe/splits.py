@@ -19,7 +19,7 @@ from t2iprobe.tasks import Family, Task
 
 _TRIES = 32
 
-Mark = tuple[str, str, str]  # sense ("worded" or "scene"), constituent, value
+Mark = tuple[str, str, str]  # sense ("as worded" or "in the scene"), constituent, value
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def _check_n_folds(n_folds: int) -> None:
 
 
 def _marks(task: Task) -> Iterable[Mark]:
-    yield from (("worded", name, value) for name, value in task.values.items())
-    yield from (("scene", name, value) for name, value in task.scene.items())
+    yield from (("as worded", name, value) for name, value in task.values.items())
+    yield from (("in the scene", name, value) for name, value in task.scene.items())
 
 
 def _refuse_single(counts: Counter[Mark], n_folds: int) -> None:
@@ -154,13 +154,14 @@ def _refuse_single(counts: Counter[Mark], n_folds: int) -> None:
     if single:
         raise DataError(
             f"{_name(single[0])} is in 1 scene, and of {n_folds} folds none would have it in its "
-            f"training part while that scene is tested{_more(single)}; draw more tasks or drop the value"
+            f"training part while that scene is tested{_more(single)}; draw more tasks or drop "
+            "the value"
         )
 
 
 def _name(mark: Mark) -> str:
     sense, constituent, value = mark
-    return f"{constituent} = {value!r}{' (in the scene)' if sense == 'scene' else ''}"
+    return f"{constituent} = {value!r}{' (in the scene)' if sense == 'in the scene' else ''}"
 
 
 def _more(marks: list[Mark]) -> str:

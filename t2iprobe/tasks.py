@@ -125,7 +125,7 @@ class Family:
         """Number of different scenes."""
         return len(set(self._canonical_rows.values()))
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The constituents' names."""
         return tuple(constituent.name for constituent in self.constituents)
@@ -274,7 +274,7 @@ class Family:
         return tasks
 
     def _id(self, row: Row) -> str:
-        words = "\n".join((self.name, *(f"{n}={v}" for n, v in zip(self.names, row, strict=True))))
+        words = "\n".join((self.name, *map("=".join, zip(self.names, row, strict=True))))
         return blake2b(words.encode(), digest_size=6).hexdigest()
 
     def _refuse_equal_prompts(self, tasks: Iterable[Task]) -> None:

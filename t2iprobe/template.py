@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from string import Formatter
@@ -79,26 +79,29 @@ class Template:
 
     def render(self, values: Mapping[str, str]) -> str:
         """The prompt for one assignment."""
-        return "".join(text for pair in self._pieces(values) for text in pair) + self.after
+        parts: list[str] = []
+        for slot in self.slots:
+            parts += self._worded(slot, values)
+        parts.append(self.after)
+        return "".join(parts)
 
     def spans(self, values: Mapping[str, str]) -> dict[str, tuple[int, int]]:
         """Where each value stands, without its article: name -> (start, end), in characters."""
         spans = {}
         end = 0
-        for slot, (before, word) in zip(self.slots, self._pieces(values), strict=True):
+        for slot in self.slots:
+            before, word = self._worded(slot, values)
             start = end + len(before)
             end = start + len(word)
             spans[slot.name] = (start, end)
         return spans
 
-    def _pieces(self, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """For each slot the text before the value, and the value as worded."""
-        for slot in self.slots:
-            word = values[slot.name]
-            if slot.count:
-                word = counted(word, values[slot.count], self.plurals)
-            before = slot.before + _article(slot.article, word) if slot.article else slot.before
-            yield before, word
+    def _worded(self, slot: Slot, values: Mapping[str, str]) -> tuple[str, str]:
+        """The text before a slot's value, article included, and the value as worded."""
+        word = values[slot.name]
+        if slot.count:
+            word = counted(word, values[slot.count], self.plurals)
+        return (slot.before + _article(slot.article, word) if slot.article else slot.before), word
 
 
 @cache
