@@ -1,0 +1,83 @@
+"""The headline site, by a rule fixed before looking: chosen on half the folds, valued on the rest.
+
+The best of many sites looks better than it is. So the folds are cut into two halves by their
+number; the best candidate of the first half is valued on the second and the best of the second on
+the first; the headline R2 is the mean of these two values. The site that the report names is the
+one chosen on the first half. Ties go to the earlier candidate, undefined candidates are passed
+over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from t2iprobe.probes.decodability import TaskDecodability
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The chosen site and its value.
+
+    Attributes:
+        site: chosen on the first half; None when no candidate is defined on both halves.
+        other_site: chosen on the second half; the choice is stable when it is the same.
+        r2: mean of the two values below; NaN with a reason when undefined.
+        r2_second: value of `site` on the second half.
+        r2_first: value of `other_site` on the first half.
+        n_candidates: how many were defined on both halves.
+        reason: why `r2` is undefined.
+    """
+
+    site: str | None
+    other_site: str | None
+    r2: float
+    r2_second: float
+    r2_first: float
+    n_candidates: int
+    reason: str = ""
+
+
+def choose_headline(r2: Mapping[str, tuple[float, float]]) -> Headline:
+    """The headline site from the R2 of every candidate on both halves of the folds.
+
+    Example:
+        >>> choose_headline({"a@0": (0.9, 0.5), "b@0": (0.8, 0.7)})
+        Headline(site='a@0', other_site='b@0', r2=0.65, r2_second=0.5, r2_first=0.8, n_candidates=2,
+        reason='')
+    """
+    defined = {site: pair for site, pair in r2.items() if not np.isnan(pair).any()}
+    if not defined:
+        return Headline(
+            None, None, nan, nan, nan, 0, f"none of {len(r2)} candidates is defined on both halves"
+        )
+    site = max(defined, key=lambda name: defined[name][0])
+    other = max(defined, key=lambda name: defined[name][1])
+    second, first = defined[site][1], defined[other][0]
+    return Headline(site, other, (second + first) / 2, second, first, len(defined))
+
+
+def first_half(folds: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Which rows are in the first half of the folds (the larger one when their number is odd)."""
+    labels, fold = np.unique(folds, return_inverse=True)
+    return np.asarray(fold < (len(labels) + 1) // 2)
+
+
+def half_r2(
+    tasks: TaskDecodability, first: Bool[np.ndarray, " t"], group: str
+) -> tuple[float, float]:
+    """R2 of one group over the tasks of each half; NaN where a half has nothing to explain.
+
+    Args:
+        tasks: of one site.
+        first: (t,) whether each task is in the first half of the folds.
+        group: a name of `tasks.groups`.
+    """
+    g = tasks.groups.index(group)
+    values = []
+    for half in (first, ~first):
+        total = float(tasks.total[half, g].sum())
+        values.append(1.0 - float(tasks.residual[half, g].sum()) / total if total > 0 else nan)
+    return values[0], values[1]
