@@ -1,0 +1,272 @@
+"""Reading activations out of any `nn.Module`: hook sites by dotted path, recorded while a `with` block is open.
+
+    with Recorder(model, ["layers.0", "layers.1"]) as recorder:
+        model(x)
+    recorder.values("layers.0")        # (n, ...) float32 on the CPU
+
+Only own handles are removed, since other libraries keep permanent hooks of their own on the same modules. An error
+inside a hook is stored and raised when the call is over, so that offloading and progress bars end their work.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from t2iprobe.errors import SiteError, T2IProbeError
+
+Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
+After = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
+
+# What a hook's own code can raise; running out of host memory and interrupts go up at once.
+_HOOK_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    T2IProbeError,
+)
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module behind `torch.compile`: an OptimizedModule keeps the original as `_orig_mod`."""
+    inner = getattr(module, "_orig_mod", None)
+    return unwrap(inner) if isinstance(inner, nn.Module) else module
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `torch.compile` wraps this module or was applied to it in place."""
+    return unwrap(module) is not module or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _names(root: nn.Module) -> dict[str, nn.Module]:
+    """Dotted path -> module, with the levels that wrappers add left out."""
+    found: dict[str, nn.Module] = {}
+    for name, module in unwrap(root).named_modules(remove_duplicate=False):
+        clean = ".".join(part for part in name.split(".") if part != "_orig_mod")
+        found[clean] = unwrap(module)
+    return found
+
+
+def find_module(root: nn.Module, path: str) -> nn.Module:
+    """The module at a dotted path; levels that libraries add or drop between versions are looked through.
+
+    transformers moved CLIP's layers from `text_model.encoder.layers` to `encoder.layers` for one class and not for
+    the other; either path finds the same layer in both, as long as only one module can be meant.
+
+    Raises:
+        SiteError: there is no such module, or more than one; the message names the nearest paths.
+    """
+    names = _names(root)
+    if path in names:
+        return names[path]
+    tails = [name for name in names if name.endswith("." + path)]
+    heads = [name for name in names if name.count(".") and path.endswith("." + name)]
+    for matches in (tails, sorted(heads, key=len)[-1:]):
+        if len({id(names[name]) for name in matches}) == 1:
+            return names[matches[0]]
+    near = tails or get_close_matches(path, names, n=3, cutoff=0.4)
+    raise SiteError(
+        f"no module {path!r} in {type(unwrap(root)).__name__}; nearest: {', '.join(near) or 'none'}"
+    )
+
+
+class HookSet:
+    """Hooks that observe and never change: they return nothing, remove themselves, and keep the first error."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+        self._error: Exception | None = None
+
+    def _run(self, call: Callable[[], None]) -> None:
+        if self._error is None:
+            try:
+                call()
+            except _HOOK_ERRORS as error:
+                self._error = error
+
+    def before(self, module: nn.Module, function: Before) -> None:
+        """Call `function(args, kwargs)` before each forward of `module`."""
+
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._run(lambda: function(args, kwargs))
+
+        self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    def after(self, module: nn.Module, function: After) -> None:
+        """Call `function(args, kwargs, output)` after each forward of `module`."""
+
+        def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            self._run(lambda: function(args, kwargs, output))
+
+        self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+
+    def raise_error(self) -> None:
+        """Raise the first error of a hook, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+        if kind is None:
+            self.raise_error()
+        self._error = None
+
+
+def to_stored(values: Tensor) -> Tensor:
+    """A float32 copy on the CPU that shares no memory and no graph with the model.
+
+    The copy is explicit: on the CPU `.cpu()` would hand out the model's own memory, and bfloat16 has no numpy type.
+    """
+    return values.detach().to("cpu", torch.float32, copy=True)
+
+
+def only_tensor(output: Any) -> Tensor:
+    """The one tensor in a module's output.
+
+    Raises:
+        SiteError: there is none, or there are several and none can be preferred.
+    """
+    if isinstance(output, Tensor):
+        return output
+    items = output.values() if isinstance(output, dict) else output
+    tensors = [item for item in items if isinstance(item, Tensor)] if items is not None else []
+    if len(tensors) != 1:
+        raise SiteError(f"{len(tensors)} tensors in one output; say which with select=")
+    return tensors[0]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One activation: `values` is (b, ...) float32 on the CPU, `dtype` what the model computed it in."""
+
+    values: Tensor
+    dtype: str
+
+
+class Recorder:
+    """Records the outputs of modules while it is open; opening it twice records each call once.
+
+    Args:
+        module: any module; compiled ones are looked through.
+        paths: dotted paths inside it.
+        select: picks the tensor from a module's output; by default its only tensor.
+        reduce: applied on the device before the copy, for instance a mean over tokens.
+
+    Raises:
+        SiteError: a path is unknown; on leaving, a site stayed silent (a compiled module skips hooks that come after
+            its first call), or the module is spread over several devices.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        paths: Iterable[str],
+        select: Callable[[Any], Tensor] = only_tensor,
+        reduce: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._root = module
+        self._modules = {path: find_module(module, path) for path in paths}
+        self._select, self._reduce = select, reduce
+        self._hooks = HookSet()
+        self._depth = 0
+        self.calls = 0
+        self.captures: dict[str, list[Captured]] = {path: [] for path in self._modules}
+        self._in_call: dict[str, list[Captured]] | None = None
+        self._rows = 0
+
+    def values(self, path: str) -> Tensor:
+        """All captures of one site, joined along the first axis: (n, ...) float32.
+
+        Raises:
+            SiteError: nothing was recorded there.
+        """
+        if path not in self.captures:
+            raise SiteError(
+                f"{path!r} is not recorded here; recorded: {', '.join(self.captures) or 'none'}"
+            )
+        if not self.captures[path]:
+            raise SiteError(self._silent(path))
+        return torch.cat([captured.values for captured in self.captures[path]])
+
+    def _silent(self, path: str) -> str:
+        why = "; the module is compiled, open the recorder before its first call"
+        compiled = is_compiled(self._root) or is_compiled(self._modules[path])
+        name = type(unwrap(self._root)).__name__
+        return f"{path}: 0 captures in {self.calls} calls of {name}{why if compiled else ''}"
+
+    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.calls += 1
+        first = next(
+            (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim), None
+        )
+        self._rows = 0 if first is None else first.shape[0]
+        self._in_call = {path: [] for path in self._modules}
+
+    def _end(self, *_: Any) -> None:
+        parts, self._in_call = self._in_call or {}, None
+        for path, captured in parts.items():
+            rows = [part.values.shape[0] if part.values.ndim else 0 for part in captured]
+            if len(captured) > 1 and sum(rows) == self._rows:  # a wrapper split the batch
+                joined = torch.cat([part.values for part in captured])
+                captured = [Captured(joined, captured[0].dtype)]
+            self.captures[path].extend(captured)
+
+    def _read(self, path: str) -> After:
+        def read(_args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:
+            tensor = self._select(output).detach()
+            reduced = self._reduce(tensor) if self._reduce else tensor
+            target = self.captures if self._in_call is None else self._in_call
+            target[path].append(Captured(to_stored(reduced), str(tensor.dtype).split(".")[1]))
+
+        return read
+
+    def __enter__(self) -> Self:
+        self._depth += 1
+        if self._depth > 1:
+            return self
+        if isinstance(self._root, nn.DataParallel) and len(self._root.device_ids) > 1:
+            raise SiteError("DataParallel runs replicas in any order; record its .module instead")
+        self._hooks.before(self._root, self._start)
+        for path, module in self._modules.items():
+            if module is not self._root:
+                self._hooks.after(module, self._read(path))
+        for path, module in self._modules.items():
+            if module is self._root:
+                self._hooks.after(module, self._read(path))
+        self._hooks.after(self._root, self._end)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        self._in_call = None
+        self._hooks.__exit__(kind, error, trace)
+        if kind is None:
+            for path, captured in self.captures.items():
+                if not captured:
+                    raise SiteError(self._silent(path))

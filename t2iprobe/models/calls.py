@@ -1,0 +1,66 @@
+"""Calling a pipeline the one right way: one CPU generator per image, own lists of prompts, no progress bar."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from t2iprobe.errors import ModelError
+from t2iprobe.models.model import Model
+
+STEP_NAMES = (
+    "num_inference_steps",
+    "prior_num_inference_steps",
+    "decoder_num_inference_steps",
+)
+
+
+def call_pipeline(
+    model: Model,
+    prompts: Sequence[str],
+    generators: Sequence[torch.Generator],
+    output_type: str,
+    steps: int | None = None,
+) -> Any:
+    """One call of the pipeline for some prompts.
+
+    Several images of one prompt are several entries of `prompts`: pipelines pair masks with the wrong prompt when
+    they repeat prompts themselves. The list is a fresh one, as some pipelines change the list they are given.
+
+    Args:
+        model: the model.
+        prompts: one per image.
+        generators: one per image, on the CPU.
+        output_type: what the pipeline should return: "np" for arrays in [0, 1], "latent" to skip decoding.
+        steps: overrides the number of denoising steps of every stage.
+    """
+    call = dict(model.call)
+    if steps is not None:
+        call |= {name: steps for name in STEP_NAMES if name in model.call_names}
+    single = len(prompts) == 1
+    negative = call.get("negative_prompt")
+    if isinstance(negative, str) and not single:
+        call["negative_prompt"] = [negative] * len(prompts)
+    if "output_type" in model.call_names:
+        call["output_type"] = output_type
+    if "generator" in model.call_names:
+        call["generator"] = generators[0] if single else list(generators)
+    model.pipe.set_progress_bar_config(disable=True)
+    with torch.no_grad():
+        return model.pipe(prompt=prompts[0] if single else list(prompts), **call)
+
+
+def images_of(output: Any, class_name: str) -> Any:
+    """The images in a pipeline's output.
+
+    Raises:
+        ModelError: there are none; video and audio pipelines end here.
+    """
+    for name in ("images", "image"):
+        images = getattr(output, name, None)
+        if images is not None:
+            return images
+    fields = ", ".join(output) if isinstance(output, dict) else type(output).__name__
+    raise ModelError(
+        f"{class_name} gives no image (its output has: {fields}); use a text-to-image checkpoint"
+    )

@@ -1,0 +1,164 @@
+"""Fetching a checkpoint from the hub, with one clear line for each way it can fail."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from t2iprobe.errors import ModelError
+from t2iprobe.models.settings import LoadSettings
+
+ASK_ABOVE = 10e9
+"""Bytes of a download above which consent is needed."""
+
+
+def fetch(name: str, settings: LoadSettings) -> Path:
+    """The local snapshot of a hub repository.
+
+    Raises:
+        ModelError: gated, absent, offline, bad token, half a cache, or no space; each has its own line.
+    """
+    import diffusers
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        if not (settings.local or _offline()):
+            _announce(name, settings)
+        path = diffusers.DiffusionPipeline.download(
+            name,
+            revision=settings.revision,
+            variant=settings.variant,
+            local_files_only=settings.local or _offline(),
+            trust_remote_code=settings.trust_remote_code,
+        )
+    except HFValidationError as error:
+        raise ModelError(
+            f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelError(_advice(name, settings, error)) from error
+    return Path(path)
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+
+
+def _announce(name: str, settings: LoadSettings) -> None:
+    """Say what will be downloaded, to where, and what space there is; big downloads need --yes.
+
+    Raises:
+        ModelError: no space, or no consent.
+    """
+    from huggingface_hub import HfApi, constants
+
+    info: Any = HfApi().model_info(name, revision=settings.revision, files_metadata=True)
+    size = planned_bytes(
+        [(str(f.rfilename), int(f.size or 0)) for f in info.siblings or []], settings.variant
+    )
+    target = Path(constants.HF_HUB_CACHE)
+    at = next(p for p in (target, *target.parents) if p.exists())
+    free = shutil.disk_usage(at).free
+    line = f"{name}: {size / 1e9:.1f} GB to {target}, {free / 1e9:.1f} GB free"
+    if size > free:
+        raise ModelError(f"{line}; make room or set HF_HOME to another disk")
+    if size > ASK_ABOVE and not settings.yes:
+        raise ModelError(f"{line}; pass --yes to download that much")
+    print(line)
+
+
+def planned_bytes(files: list[tuple[str, int]], variant: str | None) -> int:
+    """Bytes a pipeline download takes: safetensors where there are any, of the variant where it is asked for.
+
+    Args:
+        files: (path in the repository, bytes).
+        variant: e.g. fp16; None takes the plain files.
+    """
+    by_folder: dict[str, list[tuple[str, int]]] = {}
+    for path, size in files:
+        folder, _, file = path.rpartition("/")
+        by_folder.setdefault(folder, []).append((file, size))
+    total = 0
+    for folder, inside in by_folder.items():
+        weights = [(f, s) for f, s in inside if f.endswith((".safetensors", ".bin"))]
+        if folder == "":  # a single-file copy beside the pipeline is not fetched
+            total += sum(s for f, s in inside if not f.endswith((".safetensors", ".bin", ".ckpt")))
+            continue
+        safe = [(f, s) for f, s in weights if f.endswith(".safetensors")] or weights
+        own = [(f, s) for f, s in safe if variant and f".{variant}." in f"{f}"]
+        plain = [(f, s) for f, s in safe if f.count(".") == 1]
+        total += sum(s for _, s in own or plain or safe)
+        total += sum(s for f, s in inside if f.endswith((".json", ".txt", ".model")))
+    return total
+
+
+def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
+    """One line: what is wrong and what to do. The token is never in it."""
+    from huggingface_hub import errors
+
+    chain: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.__cause__ or at.__context__
+    status = next(
+        (
+            code
+            for e in chain
+            if (code := getattr(getattr(e, "response", None), "status_code", None)) is not None
+        ),
+        None,
+    )
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(e, kinds) for e in chain)
+
+    if any(getattr(e, "errno", None) == 28 for e in chain):
+        return f"{name}: the disk is full; make room or set HF_HOME to another disk, then run the same command"
+    if has(errors.GatedRepoError):
+        return f"{name} is gated; ask for access at https://huggingface.co/{name} and set HF_TOKEN to one that has it"
+    if has(errors.RevisionNotFoundError):
+        return f"{name} has no revision {settings.revision!r}; leave --revision out or name an existing one"
+    if status == 401 and _has_token():
+        return "the hub refused the token in HF_TOKEN; log in again or unset it"
+    if has(errors.RepositoryNotFoundError) or status == 404:
+        return f"{name} is not on the hub, or it is private; check the spelling, or set HF_TOKEN"
+    if (
+        has(errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled)
+        or settings.local
+        or _offline()
+    ):
+        half = _half_cached(name)
+        if half:
+            return f"{name} is only partly in the cache, {half} is missing; run once with the hub in reach"
+        return f"{name} is not in the local cache and the hub cannot be asked; unset HF_HUB_OFFLINE or drop --local"
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"{name} cannot be fetched from the hub: {text[:200]}"
+
+
+def _has_token() -> bool:
+    from huggingface_hub import get_token
+
+    return get_token() is not None
+
+
+def _half_cached(name: str) -> str | None:
+    """A file that a cached repository lacks; None when nothing of it is cached or all of it is."""
+    from huggingface_hub import try_to_load_from_cache
+
+    index = try_to_load_from_cache(name, "model_index.json")
+    if not isinstance(index, str):
+        return None
+    folder = Path(index).parent
+    for key, value in json.loads(Path(index).read_text()).items():
+        if isinstance(value, list) and value[:1] != [None] and not key.startswith("_"):
+            if not (folder / key).is_dir():
+                return f"{key}/"
+            for file in (folder / key).glob("*.index*.json"):
+                for shard in sorted(
+                    set(json.loads(file.read_text()).get("weight_map", {}).values())
+                ):
+                    if not (folder / key / shard).is_file():
+                        return f"{key}/{shard}"
+    return None

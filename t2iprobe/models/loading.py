@@ -1,0 +1,329 @@
+"""Loading a diffusers pipeline from the zoo, a folder, a single file or the hub."""
+
+import importlib
+import json
+from difflib import get_close_matches
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
+from t2iprobe.models.hub import fetch
+from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
+from t2iprobe.models.settings import LoadSettings
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+# Modules that diffusers moved under `pipelines.deprecated`, while checkpoints still name the old place.
+_MOVED = ("wuerstchen", "unclip")
+
+
+def load_model(name: str, settings: LoadSettings | None = None) -> Model:
+    """Load a checkpoint.
+
+    Args:
+        name: a zoo name, a folder with a model_index.json, or a hub id.
+        settings: how to load and call it.
+
+    Raises:
+        ModelError: it is unknown, unreachable, broken, or not a text-to-image pipeline; one line says which and what
+            to do.
+        ConfigError: a setting does not fit this checkpoint or this machine.
+        MissingExtra: the checkpoint needs a library that is not installed.
+    """
+    settings = settings or LoadSettings()
+    device = pick_device(settings.device)
+    dtype = pick_dtype(settings.dtype, device)
+    folder = find_folder(name, settings)
+    index = read_index(folder)
+    pipe = _from_pretrained(name, folder, index, dtype, settings)
+    check_takes_prompt(pipe, name)
+    _apply(pipe, settings, device)
+    card_file = folder / "card.json"
+    card = json.loads(card_file.read_text()) if card_file.is_file() else None
+    asked = {
+        "num_inference_steps": settings.steps,
+        "guidance_scale": settings.guidance,
+        "height": settings.height,
+        "width": settings.width,
+        "negative_prompt": settings.negative_prompt,
+    }
+    call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_args)
+    provenance = _provenance(name, folder, pipe, settings, device, dtype)
+    return Model(name, pipe, call, provenance, card)
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device for auto, cpu, cuda, cuda:1 or mps.
+
+    Raises:
+        ConfigError: this machine has no such device.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device {name!r}; use auto, cpu, cuda, cuda:1 or mps") from error
+    available = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if (device.index or 0) >= available.get(device.type, 0):
+        raise ConfigError(f"device {name!r} is not on this machine; use auto or cpu")
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The number format: auto is bf16 on GPUs that have it, else fp16; fp32 on the CPU.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    if name != "auto":
+        if name not in DTYPES:
+            raise ConfigError(unknown("dtype", name, ["auto", *DTYPES]))
+        return DTYPES[name]
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    return torch.float16 if device.type == "mps" else torch.float32
+
+
+def find_folder(name: str, settings: LoadSettings) -> Path:
+    """The local folder of a checkpoint; a hub repository is fetched first.
+
+    Raises:
+        ModelError: there is no such zoo model, folder or repository.
+    """
+    from t2iprobe.models import zoo
+
+    if name in zoo.names():
+        return zoo.path(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ModelError(
+            f"{name} is a single file; give it as --single-file, and as --model the folder with its model_index.json"
+        )
+    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
+    if looks_local:
+        folders = [str(p) for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = get_close_matches(name, [*zoo.names(), *folders], n=3, cutoff=0.5)
+        hint = f" did you mean {' or '.join(near)}?" if near else ""
+        raise ModelError(
+            f"unknown model {name!r}:{hint} Use a zoo name ({', '.join(zoo.names())}), a folder, or a hub id"
+            " such as owner/name"
+        )
+    return fetch(name, settings)
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The model_index.json of a pipeline folder.
+
+    Raises:
+        ModelError: there is none, or it is not JSON.
+    """
+    file = folder / "model_index.json"
+    if not file.is_file():
+        part = (
+            " (this looks like one component of a pipeline)"
+            if (folder / "config.json").is_file()
+            else ""
+        )
+        raise ModelError(
+            f"{folder} has no model_index.json{part}; give the folder of a whole diffusers pipeline"
+        )
+    try:
+        index = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{file}, line {error.lineno}: not JSON ({error.msg})") from error
+    if not isinstance(index, dict) or "_class_name" not in index:
+        raise ModelError(f"{file} names no pipeline class (_class_name)")
+    return index
+
+
+def is_component(value: Any) -> bool:
+    """Whether an entry of model_index.json is a component: a pair of two names, or of two nulls."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and (all(isinstance(x, str) for x in value) or value == [None, None])
+    )
+
+
+def _from_pretrained(
+    name: str, folder: Path, index: dict[str, Any], dtype: torch.dtype, settings: LoadSettings
+) -> Any:
+    import diffusers
+
+    for moved in _MOVED:
+        named = any(is_component(v) and v[0] == moved for v in index.values())
+        if named and not hasattr(diffusers.pipelines, moved):
+            old = importlib.import_module(f"diffusers.pipelines.deprecated.{moved}")
+            setattr(diffusers.pipelines, moved, old)
+    parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
+    kind: Any = diffusers.DiffusionPipeline
+    if settings.single_file is not None:
+        kind = getattr(diffusers, str(index["_class_name"]), None)
+        if not hasattr(kind, "from_single_file"):
+            raise ModelError(
+                f"{index['_class_name']} cannot be loaded from a single file; use its folder"
+            )
+    version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
+    options: dict[str, Any] = {"dtype" if version >= (0, 40) else "torch_dtype": dtype, **parts}
+    if settings.variant:
+        options["variant"] = settings.variant
+    try:
+        if settings.single_file is not None:
+            return kind.from_single_file(
+                str(settings.single_file), config=str(folder), local_files_only=True, **options
+            )
+        return kind.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            trust_remote_code=settings.trust_remote_code,
+            **options,
+        )
+    except (ImportError, NameError) as error:
+        what = getattr(error, "name", None) or str(error).splitlines()[0]
+        raise MissingExtra(
+            f"{name} needs a library that is not installed: {what}; pip install {what}"
+        ) from error
+    except (OSError, ValueError, AttributeError, RuntimeError, TypeError, KeyError) as error:
+        raise ModelError(f"{name}: {_load_advice(folder, index, settings, error)}") from error
+
+
+def _load_advice(
+    folder: Path, index: dict[str, Any], settings: LoadSettings, error: Exception
+) -> str:
+    """Why a folder cannot be loaded and what to do, in one line."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "custom code" in str(error) or "trust_remote_code" in str(error):
+        return "it brings Python code of its own; read it, then pass --trust-remote-code"
+    if isinstance(error, AttributeError) or "has no class" in text or "has no attribute" in text:
+        import diffusers
+
+        wanted = index.get("_diffusers_version", "unknown")
+        return f"{text}; it was written by diffusers {wanted}, installed is {diffusers.__version__}"
+    missing = _missing_files(folder, index, settings.variant)
+    if missing:
+        return f"{missing[0]} is missing ({len(missing)} in all); copy or download the whole folder again"
+    variants = sorted(
+        {
+            file.name.split(".")[-2]
+            for file in folder.glob("*/*.*.safetensors")
+            if "-of-" not in file.name.split(".")[-2]
+        }
+    )
+    if variants and settings.variant not in variants:
+        return f"its weights are saved as variant {' or '.join(variants)}; pass --variant {variants[0]}"
+    return text[:300]
+
+
+def _missing_files(folder: Path, index: dict[str, Any], variant: str | None) -> list[str]:
+    """Component folders and weight shards that the folder names and does not have."""
+    missing: list[str] = []
+    for name, value in index.items():
+        if is_component(value) and value[0] is not None and not (folder / name).is_dir():
+            missing.append(f"{name}/")
+    for file in folder.glob("*/*.index*.json"):
+        if variant and f".{variant}." not in file.name:
+            continue
+        shards = set(json.loads(file.read_text()).get("weight_map", {}).values())
+        missing += [
+            f"{file.parent.name}/{s}" for s in sorted(shards) if not (file.parent / s).is_file()
+        ]
+    return missing
+
+
+def _apply(pipe: Any, settings: LoadSettings, device: torch.device) -> None:
+    """Put scheduler, LoRA, tiling, device and offloading in place."""
+    import diffusers
+
+    if settings.scheduler is not None:
+        kind = getattr(diffusers, settings.scheduler, None)
+        if kind is None or not hasattr(kind, "set_timesteps"):
+            known = [n for n in dir(diffusers) if n.endswith("Scheduler")]
+            near = get_close_matches(settings.scheduler, known, n=3, cutoff=0.4)
+            raise ConfigError(
+                f"unknown scheduler {settings.scheduler!r}; near: {', '.join(near) or 'none'}"
+            )
+        pipe.scheduler = kind.from_config(pipe.scheduler.config)
+    if settings.lora is not None:
+        _load_lora(pipe, settings.lora)
+    if settings.vae_tiling:
+        if not hasattr(getattr(pipe, "vae", None), "enable_tiling"):
+            raise ConfigError(
+                f"{type(pipe).__name__} has no VAE that decodes in tiles; leave --vae-tiling out"
+            )
+        pipe.vae.enable_tiling()
+    for part in getattr(pipe, "components", {}).values():
+        if isinstance(part, torch.nn.Module):
+            part.eval()
+    if settings.offload == "model":
+        pipe.enable_model_cpu_offload(device=device)
+    elif settings.offload == "sequential":
+        pipe.enable_sequential_cpu_offload(device=device)
+    elif getattr(pipe, "hf_device_map", None) is None:
+        pipe.to(device)
+
+
+def _load_lora(pipe: Any, path: Path) -> None:
+    if not hasattr(pipe, "load_lora_weights"):
+        raise ModelError(f"{type(pipe).__name__} takes no LoRA")
+    if not path.exists():
+        raise ModelError(f"LoRA {path} does not exist; give a .safetensors file or a folder")
+    where = {"weight_name": path.name} if path.is_file() else {}
+    try:
+        pipe.load_lora_weights(str(path.parent if path.is_file() else path), **where)
+    except ValueError as error:
+        if "PEFT" in str(error):
+            raise MissingExtra("a LoRA needs the peft library; pip install peft") from error
+        raise ModelError(f"LoRA {path} does not fit: {str(error).splitlines()[0][:200]}") from error
+
+
+def weights_hash(folder: Path) -> str:
+    """A hash over every weight file of a folder: names and contents, 32 hex digits."""
+    digest = blake2b(digest_size=16)
+    for file in sorted(folder.rglob("*.safetensors")):
+        digest.update(str(file.relative_to(folder)).encode())
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _provenance(
+    name: str,
+    folder: Path,
+    pipe: Any,
+    settings: LoadSettings,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> dict[str, Any]:
+    """What a run folder remembers about a model; the same values on every machine but for device and dtype."""
+    schedulers = {
+        key: {
+            "class": type(part).__name__,
+            "config": json.loads(json.dumps(dict(part.config), default=str)),
+        }
+        for key, part in getattr(pipe, "components", {}).items()
+        if hasattr(part, "set_timesteps")
+    }
+    return {
+        "name": name,
+        "class": type(pipe).__name__,
+        "revision": settings.revision,
+        "weights": weights_hash(folder),
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": str(device),
+        "offload": settings.offload,
+        "lora": str(settings.lora) if settings.lora else None,
+        "schedulers": schedulers,
+    }

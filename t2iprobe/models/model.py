@@ -1,0 +1,194 @@
+"""A loaded pipeline with its parts by role: denoisers, text encoders, tokenizers, and how it is called.
+
+Roles are read from structure, not from class names: a denoiser is a component whose forward takes a timestep, a text
+encoder is a transformers model with a token embedding.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from t2iprobe.capture import unwrap
+from t2iprobe.errors import ConfigError, ModelError, unknown
+
+# What denoisers of diffusers call the noise level they are given, most specific first.
+TIMESTEP_NAMES = (
+    "timestep",
+    "timesteps",
+    "timestep_ratio",
+    "t",
+    "r",
+    "sigma",
+    "sigmas",
+    "noise_level",
+)
+
+
+def forward_names(module: nn.Module) -> list[str]:
+    """The parameter names of a module's forward, in order, without `self` and without the `**kwargs` catch-all."""
+    parameters = inspect.signature(unwrap(module).forward).parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+def timestep_name(module: nn.Module) -> str | None:
+    """The forward argument that holds the noise level; None when the module takes none."""
+    names = forward_names(module)
+    return next((name for name in TIMESTEP_NAMES if name in names), None)
+
+
+def token_embedding(module: nn.Module) -> nn.Embedding | None:
+    """The embedding that a transformers model declares for its token ids; None for other modules."""
+    getter = getattr(module, "get_input_embeddings", None)
+    if getter is None:
+        return None
+    try:
+        embedding = getter()
+    except (NotImplementedError, AttributeError):
+        return None
+    return embedding if isinstance(embedding, nn.Embedding) else None
+
+
+@dataclass
+class Model:
+    """A text-to-image pipeline, ready to be called.
+
+    Attributes:
+        name: what the user called it.
+        pipe: the diffusers pipeline.
+        call: arguments of every call, in the pipeline's own names; prompt, generator and output type excluded.
+        provenance: revision, weight hash, dtype, device, scheduler: what a run folder has to remember.
+        card: the model card of a zoo folder; None where there is none.
+        calibration: what trial calls found (calibrate.Calibration); None before the first capture.
+    """
+
+    name: str
+    pipe: Any
+    call: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    card: dict[str, Any] | None = None
+    calibration: object | None = None
+
+    @property
+    def class_name(self) -> str:
+        """Class of the pipeline."""
+        return type(self.pipe).__name__
+
+    @cached_property
+    def call_names(self) -> list[str]:
+        """The parameter names of the pipeline's call."""
+        return call_names(self.pipe)
+
+    @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """Every component that is a module, by its name in the pipeline, unwrapped."""
+        parts = getattr(self.pipe, "components", {})
+        return {name: unwrap(part) for name, part in parts.items() if isinstance(part, nn.Module)}
+
+    @cached_property
+    def encoders(self) -> dict[str, nn.Module]:
+        """Text encoders by component name. One object under two names is kept once."""
+        found: dict[str, nn.Module] = {}
+        for name, module in self.modules.items():
+            seen = any(module is other for other in found.values())
+            if token_embedding(module) is not None and not seen:
+                found[name] = module
+        return found
+
+    @cached_property
+    def denoisers(self) -> dict[str, nn.Module]:
+        """Denoisers (UNets, transformers, priors, decoders) by component name."""
+        return {
+            name: module
+            for name, module in self.modules.items()
+            if token_embedding(module) is None and timestep_name(module) is not None
+        }
+
+    def tokenizer(self, encoder: str) -> Any | None:
+        """The tokenizer that belongs to a text encoder, found by name, else the only one there is.
+
+        Pipelines call it tokenizer, tokenizer_2, prior_tokenizer, processor, ...; a processor holds one inside.
+        """
+        parts = {
+            name: getattr(part, "tokenizer", part)
+            for name, part in getattr(self.pipe, "components", {}).items()
+            if hasattr(getattr(part, "tokenizer", part), "convert_ids_to_tokens")
+        }
+        for old in ("text_encoder", "encoder", "bert"):
+            if old in encoder and encoder.replace(old, "tokenizer") in parts:
+                return parts[encoder.replace(old, "tokenizer")]
+        return next(iter(parts.values())) if parts else None
+
+
+def call_names(pipe: Any) -> list[str]:
+    """The parameter names of a pipeline's call, looked up behind decorators."""
+    return list(inspect.signature(inspect.unwrap(type(pipe).__call__)).parameters)
+
+
+def check_takes_prompt(pipe: Any, name: str) -> None:
+    """Refuse pipelines that do not make an image from a text alone, as far as their signature tells.
+
+    Raises:
+        ModelError: no prompt, an image is needed, or the output is a video.
+    """
+    names, kind = call_names(pipe), type(pipe).__name__
+    if "prompt" not in names:
+        raise ModelError(
+            f"{name}: {kind} takes no prompt, so there is nothing to compose; use a text-to-image checkpoint"
+        )
+    if "strength" in names and {"image", "mask_image"} & set(names):
+        raise ModelError(
+            f"{name}: {kind} is an image-to-image pipeline and needs an image; use the text-to-image checkpoint"
+        )
+    if "num_frames" in names:
+        raise ModelError(f"{name}: {kind} makes videos; use a text-to-image checkpoint")
+
+
+def parse_value(text: str) -> Any:
+    """The value of a name=value argument: a YAML 1.2 scalar (true, 3, 1e-4, null), else the text itself."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+def call_arguments(
+    pipe: Any, defaults: Mapping[str, Any], asked: Mapping[str, Any], extra: tuple[str, ...]
+) -> dict[str, Any]:
+    """Arguments of every call: what the card says, then what the user says.
+
+    Args:
+        pipe: the pipeline.
+        defaults: call arguments from the model card.
+        asked: settings by pipeline name; None means not asked for.
+        extra: name=value texts.
+
+    Raises:
+        ConfigError: the pipeline has no such argument, or a text has no equals sign.
+    """
+    names = call_names(pipe)
+    call = {key: value for key, value in defaults.items() if key in names}
+    user = {key: value for key, value in asked.items() if value is not None}
+    for text in extra:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"pipeline argument {text!r} has no value; write name=value")
+        user[key] = parse_value(value)
+    for key in user:
+        if key not in names or key in ("self", "prompt", "generator", "output_type"):
+            raise ConfigError(unknown(f"argument of {type(pipe).__name__}", key, names[1:]))
+    for rewrite in (
+        "enable_prompt_rewrite",
+        "use_pe",
+    ):  # the picture must be of the prompt as asked
+        if rewrite in names:
+            call[rewrite] = False
+    return call | user

@@ -1,0 +1,259 @@
+"""Which part of a block's output is image and which is text, decided from two calls that differ in the prompt.
+
+In the first denoiser call both runs start from the same noise, so whatever differs at a block's input before text and
+image have met is text. Later blocks are told by what they are given: their inputs are the outputs of earlier blocks,
+value for value, or arguments of the same name in an earlier block of the same class.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from t2iprobe.models.trace import Event, Print
+
+Cut = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Token positions of each stream in one tensor, as slice bounds; None where a stream is not in it."""
+
+    image: Cut | None = None
+    text: Cut | None = None
+
+
+ALL: Cut = (None, None)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a stream is read from a site's output.
+
+    Attributes:
+        item: name of the tensor in the output ("" when the output is a tensor).
+        axis: batch axis.
+        cut: token positions; None for a feature map (rows, channels, height, width).
+    """
+
+    item: str
+    axis: int
+    cut: Cut | None
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes that a call is known to have.
+
+    Attributes:
+        image_counts: possible numbers of image tokens, likeliest first.
+        n_text: number of text tokens the denoiser is given; 0 when it gets none.
+        rows: rows of the batch.
+        row: the conditional row.
+        double_rows: rows of the batch for two prompts; None where batches fail.
+    """
+
+    image_counts: tuple[int, ...]
+    n_text: int
+    rows: int
+    row: int
+    double_rows: int | None
+
+
+def batch_axis(
+    shape: Sequence[int], doubled: Sequence[int] | None, geometry: Geometry
+) -> int | None:
+    """The axis with as many entries as the batch has rows, in the call with one prompt and in that with two."""
+    for axis, size in enumerate(shape[:2]):
+        if size != geometry.rows:
+            continue
+        if doubled is None or geometry.double_rows is None:
+            return axis
+        if len(doubled) == len(shape) and doubled[axis] == geometry.double_rows:
+            return axis
+    return None
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+@dataclass
+class _Tokens:
+    """One token tensor in both runs: (tokens, channels) samples of its conditional row."""
+
+    first: Tensor
+    second: Tensor
+    axis: int
+
+    @property
+    def n(self) -> int:
+        return int(self.first.shape[0])
+
+    def leading(self) -> int:
+        """How many positions at the front are equal in both runs."""
+        n = min(self.first.shape[0], self.second.shape[0])
+        differs = (self.first[:n] != self.second[:n]).any(-1).nonzero()
+        return int(differs[0]) if len(differs) else n
+
+    def trailing(self) -> int:
+        """How many positions at the end are equal in both runs."""
+        return _Tokens(self.first.flip(0), self.second.flip(0), self.axis).leading()
+
+    def same(self) -> bool:
+        return _equal(self.first, self.second)
+
+
+@dataclass
+class Labeller:
+    """Labels the sites of one denoiser from one conditional call in two runs."""
+
+    geometry: Geometry
+    known: list[tuple[Tensor, Layout]] = field(default_factory=list)
+    by_argument: dict[tuple[str, str], Layout] = field(default_factory=dict)
+    by_item: dict[tuple[str, str], Layout] = field(default_factory=dict)
+    image_seen: list[int] = field(default_factory=list)
+
+    def run(
+        self, first: Sequence[Event], second: Sequence[Event], double: Sequence[Event] | None
+    ) -> dict[str, dict[str, Reading]]:
+        """Readings by path and stream, in the order in which the sites run.
+
+        Args:
+            first: what the sites saw with one prompt.
+            second: the same with another prompt.
+            double: the same with both prompts in one batch; None where batches fail.
+        """
+        found: dict[str, dict[str, Reading]] = {}
+        inputs: dict[str, dict[str, tuple[_Tokens, Layout]]] = {}
+        for index, event in enumerate(first):
+            twice = double[index].tensors if double and index < len(double) else {}
+            tokens = {
+                name: pair
+                for name, one in event.tensors.items()
+                if (pair := self._pair(one, second[index].tensors.get(name), twice.get(name)))
+            }
+            if event.kind == "in":
+                inputs[event.path] = self._inputs(event, tokens)
+            elif event.path not in found:
+                found[event.path] = self._outputs(
+                    event, tokens, inputs.get(event.path, {}), first[index + 1 :], twice
+                )
+        return found
+
+    def _pair(self, one: Print, other: Print | None, twice: Print | None) -> _Tokens | None:
+        """Token samples of a tensor with a batch axis, a token axis and a channel axis."""
+        if other is None or len(one.shape) != 3 or len(other.shape) != 3:
+            return None
+        axis = batch_axis(one.shape, twice.shape if twice else None, self.geometry)
+        if axis is None or one.shape[1 - axis] < 2:
+            return None
+        row = self.geometry.row
+        return _Tokens(one.row(row, axis), other.row(row, axis), axis)
+
+    def _inputs(
+        self, event: Event, tokens: dict[str, _Tokens]
+    ) -> dict[str, tuple[_Tokens, Layout]]:
+        labelled: dict[str, tuple[_Tokens, Layout]] = {}
+        for name, pair in tokens.items():
+            key = (event.class_name, name)
+            layout = self._from_known(pair) or self.by_argument.get(key) or self._from_prompts(pair)
+            self.by_argument.setdefault(key, layout)
+            labelled[name] = (pair, layout)
+            self.known.append((pair.first, layout))
+        return labelled
+
+    def _from_known(self, pair: _Tokens) -> Layout | None:
+        """The layout of a tensor that is an earlier one, or an earlier text and an earlier image joined."""
+        for sample, layout in reversed(self.known):
+            if _equal(sample, pair.first):
+                return layout
+        for sample, layout in reversed(self.known):
+            n = sample.shape[0]
+            if n >= pair.n or layout.text is not None or layout.image is None:
+                continue
+            start, stop = layout.image
+            image = sample[slice(start, stop)].shape[0]
+            if _equal(sample, pair.first[:n]):
+                return Layout(image=(0, image), text=(n, None))
+            if _equal(sample, pair.first[-n:]):
+                return Layout(image=(-n, image - n or None), text=(0, -n))
+        return None
+
+    def _from_prompts(self, pair: _Tokens) -> Layout:
+        """The layout of a tensor seen before text and image have met."""
+        counts = (*self.image_seen, *self.geometry.image_counts)
+        if pair.same():
+            n = next((c for c in counts if 0 <= pair.n - c < 64), pair.n)
+            self.image_seen.append(n)
+            return Layout(image=(0, n))
+        n_text = self.geometry.n_text
+        if pair.n <= n_text:
+            return Layout(text=ALL)
+        leading, trailing = pair.leading(), pair.trailing()
+        for n in counts:
+            if pair.n >= n + n_text and n <= trailing:
+                return Layout(image=(-n, None), text=(0, n_text or -n))
+            if pair.n >= n + n_text and n <= leading:
+                return Layout(image=(0, n), text=(pair.n - n_text, None))
+        if pair.n > n_text and trailing and n_text:
+            return Layout(image=(-trailing, None), text=(0, n_text))
+        return Layout(text=ALL)
+
+    def _outputs(
+        self,
+        event: Event,
+        tokens: dict[str, _Tokens],
+        inputs: dict[str, tuple[_Tokens, Layout]],
+        later: Sequence[Event],
+        twice: dict[str, Print],
+    ) -> dict[str, Reading]:
+        readings: dict[str, Reading] = {}
+        for name, one in event.tensors.items():
+            if len(one.shape) >= 4:
+                double = twice[name].shape if name in twice else None
+                axis = batch_axis(one.shape, double, self.geometry)
+                if axis == 0:
+                    readings.setdefault("image", Reading(name, 0, None))
+            elif name in tokens:
+                pair = tokens[name]
+                layout = self._output_layout(event, name, pair, inputs, later)
+                self.by_item.setdefault((event.class_name, name), layout)
+                self.known.append((pair.first, layout))
+                if layout.image:
+                    readings.setdefault("image", Reading(name, pair.axis, layout.image))
+                if layout.text:
+                    readings.setdefault("text", Reading(name, pair.axis, layout.text))
+        return readings
+
+    def _output_layout(
+        self,
+        event: Event,
+        name: str,
+        pair: _Tokens,
+        inputs: dict[str, tuple[_Tokens, Layout]],
+        later: Sequence[Event],
+    ) -> Layout:
+        fits = [(given, layout) for given, layout in inputs.values() if given.n == pair.n]
+        if len({layout for _, layout in fits}) == 1:
+            return fits[0][1]
+        for other in later:
+            if other.kind != "in":
+                continue
+            for argument, one in other.tensors.items():
+                key = (other.class_name, argument)
+                same = one.shape and len(one.shape) == 3 and key in self.by_argument
+                if same and _equal(one.row(self.geometry.row, pair.axis), pair.first):
+                    return self.by_argument[key]
+        if (event.class_name, name) in self.by_item:
+            return self.by_item[event.class_name, name]
+        if fits:  # a block adds to its streams: the output is most like the input of its own stream
+            return max(fits, key=lambda fit: _likeness(fit[0].first, pair.first))[1]
+        return self._from_prompts(pair)
+
+
+def _likeness(one: Tensor, other: Tensor) -> float:
+    if one.shape != other.shape:
+        return -1.0
+    return float(torch.cosine_similarity(one.flatten(), other.flatten(), dim=0))

@@ -1,0 +1,223 @@
+"""A pipeline call watched from outside: what every denoiser call and every candidate site got and gave.
+
+Only small fingerprints are kept (a few channels of every position), enough to tell whether two tensors are the same,
+which positions of them differ, and how long each axis is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2iprobe.capture import HookSet, find_module
+from t2iprobe.models.model import Model, forward_names, timestep_name, token_embedding
+
+CHANNELS = 8
+"""Channels kept of every token position: the first ones, so that joined or padded text states are still recognised."""
+_MAP_VALUES = 4096
+
+
+@dataclass(frozen=True)
+class Print:
+    """Fingerprint of one tensor: its whole shape, and a sample with every axis but the last in full length.
+
+    Feature maps (four axes and more) are sampled along their flattened positions instead.
+    """
+
+    shape: tuple[int, ...]
+    sample: Tensor
+
+    def row(self, index: int, axis: int = 0) -> Tensor:
+        """The sample of one row of the batch."""
+        return self.sample.select(axis, index)
+
+
+def fingerprint(tensor: Tensor) -> Print:
+    """A small float32 sample of a tensor on the CPU."""
+    values = tensor.detach()
+    if values.ndim >= 4:
+        flat = values.flatten(1)
+        values = flat[:, :: max(1, flat.shape[1] // _MAP_VALUES)]
+    elif values.ndim >= 1:
+        values = values[..., :CHANNELS]
+    return Print(tuple(tensor.shape), values.to("cpu", torch.float32, copy=True))
+
+
+def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in a nested output or argument with a dotted name: tuples by position, mappings by key."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_in(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from tensors_in(item, f"{name}.{index}" if name else str(index))
+
+
+def bind(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a call by parameter name."""
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
+
+
+def rows_of(value: Any) -> list[Tensor]:
+    """A batched argument as one tensor per row: a tensor is cut along its first axis, a list is rows already."""
+    if isinstance(value, Tensor):
+        return list(value) if value.ndim >= 2 and value.is_floating_point() else []
+    if isinstance(value, list | tuple) and value:
+        flat = [
+            item[0] if isinstance(item, list | tuple) and len(item) == 1 else item for item in value
+        ]
+        if all(
+            isinstance(item, Tensor) and item.is_floating_point() and item.ndim for item in flat
+        ):
+            return flat
+    return []
+
+
+def batched_arguments(bound: Mapping[str, Any]) -> Iterator[tuple[str, list[Tensor]]]:
+    """Batched float arguments of a denoiser call by dotted name; dictionaries of extra conditions are opened."""
+    for name, value in bound.items():
+        if isinstance(value, Mapping):
+            for inner, rows in batched_arguments(value):
+                yield f"{name}.{inner}", rows
+        elif rows := rows_of(value):
+            yield name, rows
+
+
+def read_timestep(value: Any) -> float:
+    """The noise level as the denoiser gets it: a number, a scalar tensor or one per row."""
+    if isinstance(value, Tensor):
+        return float(value.detach().flatten()[0].item())
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One side of one forward of one site: its input or output tensors by name."""
+
+    kind: str  # "in" or "out"
+    path: str
+    class_name: str
+    tensors: dict[str, Print]
+
+
+@dataclass
+class Call:
+    """One denoiser call: noise level, batched arguments row by row, and what its sites saw."""
+
+    timestep: float
+    arguments: dict[str, list[Print]]
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass
+class EncoderPass:
+    """One pass of a text encoder: token ids (rows, tokens), which embedding took them, what its sites gave."""
+
+    embedding: str
+    ids: Tensor
+    events: list[Event] = field(default_factory=list)
+
+
+@dataclass
+class Trace:
+    """Everything seen in one pipeline call, by component."""
+
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+    passes: dict[str, list[EncoderPass]] = field(default_factory=dict)
+    output: Any = None
+
+
+class Tracer:
+    """Watches one pipeline call.
+
+    Args:
+        model: the model.
+        sites: candidate paths by component, watched in full detail.
+        detail: how many calls of each denoiser are watched in full detail.
+    """
+
+    def __init__(self, model: Model, sites: Mapping[str, Sequence[str]], detail: int) -> None:
+        self._model, self._sites, self._detail = model, sites, detail
+
+    def run(self, call: Callable[[], Any]) -> Trace:
+        """The trace of `call()`."""
+        trace = Trace()
+        with HookSet() as hooks:
+            for name, module in self._model.denoisers.items():
+                self._watch_denoiser(hooks, trace, name, module)
+            for name, module in self._model.encoders.items():
+                self._watch_encoder(hooks, trace, name, module)
+            trace.output = call()
+            hooks.raise_error()
+        return trace
+
+    def _watch_denoiser(
+        self, hooks: HookSet, trace: Trace, component: str, module: nn.Module
+    ) -> None:
+        names, time = forward_names(module), timestep_name(module)
+        calls: list[Call] = []
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            bound = bind(names, args, kwargs)
+            arguments = {
+                name: [fingerprint(row) for row in rows]
+                for name, rows in batched_arguments(bound)
+                if name != time
+            }
+            calls.append(Call(read_timestep(bound[time or ""]), arguments))
+            trace.calls[component] = calls
+
+        hooks.before(module, begin)
+        for path in self._sites.get(component, ()):
+            self._watch_site(
+                hooks,
+                find_module(module, path),
+                path,
+                lambda: calls[-1].events if calls and len(calls) <= self._detail else None,
+            )
+
+    def _watch_encoder(
+        self, hooks: HookSet, trace: Trace, component: str, module: nn.Module
+    ) -> None:
+        passes: list[EncoderPass] = []
+        declared = token_embedding(module)
+        for path, child in module.named_modules():
+            if isinstance(child, nn.Embedding) and (
+                declared is None or child.weight is declared.weight
+            ):
+
+                def begin(args: tuple[Any, ...], kwargs: dict[str, Any], path: str = path) -> None:
+                    ids = args[0] if args else next(iter(kwargs.values()))
+                    passes.append(EncoderPass(path, ids.detach().to("cpu", copy=True)))
+                    trace.passes[component] = passes
+
+                hooks.before(child, begin)
+        for path in self._sites.get(component, ()):
+            self._watch_site(
+                hooks,
+                find_module(module, path),
+                path,
+                lambda: passes[-1].events if passes else None,
+            )
+
+    def _watch_site(
+        self, hooks: HookSet, module: nn.Module, path: str, events: Callable[[], list[Event] | None]
+    ) -> None:
+        names, kind = forward_names(module), type(module).__name__
+
+        def note(side: str, value: Any) -> None:
+            target = events()
+            if target is not None:
+                tensors = {
+                    name: fingerprint(tensor)
+                    for name, tensor in tensors_in(value)
+                    if tensor.is_floating_point() and name.count(".") < 1
+                }
+                target.append(Event(side, path, kind, tensors))
+
+        hooks.before(module, lambda args, kwargs: note("in", bind(names, args, kwargs)))
+        hooks.after(module, lambda _args, _kwargs, output: note("out", output))
