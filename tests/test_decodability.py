@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, r2_score
 
 from t2iprobe.probes.columns import Columns
+from t2iprobe.probes.crossfit import cross_predict
 from t2iprobe.probes.decodability import (
     Score,
     accuracy,
@@ -143,3 +144,20 @@ def test_a_task_at_the_training_mean_is_undefined():
     )
     assert np.isnan(tasks.values).all()
     assert tasks.groups == ("all",)
+
+
+def test_out_of_fold_results_are_scored_by_any_grouping():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=(60, 2))
+    Y = np.concatenate([np.eye(3)[y[:, 0]], np.eye(3)[y[:, 1]]], axis=1)
+    X = Y @ rng.normal(size=(6, 20)) + rng.normal(size=(60, 20))
+    names = ["slot/a"] * 3 + ["slot/b"] * 3
+    out = cross_predict(X, Y, np.arange(60) % 5, names)
+    whole = out.r2(Y, ["slot"] * 6)["slot"]
+    assert whole.value == r2(Y, out.predictions, out.baseline).value
+    assert list(out.r2(Y)) == list(out.accuracy(Y)) == ["slot/a", "slot/b"]
+    expected = (out.predictions[:, :3].argmax(axis=1) == y[:, 0]).mean()
+    assert out.accuracy(Y)["slot/a"].value == pytest.approx(expected)
+    tasks = out.per_task(Y, [f"t{i}" for i in range(60)], ["slot"] * 6)
+    np.testing.assert_allclose(tasks.of_group("slot"), tasks.of_group("all"))
+    assert set(out.typical_alpha()) == {"slot/a", "slot/b"}

@@ -8,7 +8,14 @@ from jaxtyping import Float, Integer, Real
 
 from t2iprobe.errors import DataError
 from t2iprobe.probes.columns import Columns
-from t2iprobe.probes.decodability import Score, TaskDecodability, per_task_decodability, r2_by_group
+from t2iprobe.probes.decodability import (
+    Accuracy,
+    Score,
+    TaskDecodability,
+    accuracy,
+    per_task_decodability,
+    r2_by_group,
+)
 from t2iprobe.probes.folds import check_groups
 from t2iprobe.probes.selection import (
     check_alphas,
@@ -50,13 +57,40 @@ class OutOfFold:
         """(n, c) what a probe that knows nothing predicts: the training mean of the row's fold."""
         return np.asarray(self.fold_means[self.folds])
 
-    def r2(self, Y: Real[np.ndarray, "n c"]) -> dict[str, Score]:
-        """R2 of each group of columns, pooled over its columns and over all rows."""
-        return r2_by_group(Y, self.predictions, self.baseline, self.columns)
+    def r2(
+        self, Y: Real[np.ndarray, "n c"], groups: Sequence[str] | None = None
+    ) -> dict[str, Score]:
+        """R2 of each group of columns, pooled over its columns and over all rows.
 
-    def per_task(self, Y: Real[np.ndarray, "n c"], tasks: Sequence[str]) -> TaskDecodability:
-        """Decodability of each task, for each group and over all columns."""
-        return per_task_decodability(Y, self.predictions, self.baseline, tasks, self.columns)
+        Args:
+            Y: the targets.
+            groups: other groups to score by, one name a column (whole codings, for example).
+        """
+        return r2_by_group(Y, self.predictions, self.baseline, self._groups(groups))
+
+    def accuracy(
+        self, Y: Real[np.ndarray, "n c"], groups: Sequence[str] | None = None
+    ) -> dict[str, Accuracy]:
+        """Accuracy of each group of columns; arguments as in `r2`."""
+        columns = self._groups(groups)
+        found = {}
+        for name in columns.names:
+            of_group = columns.of_group(name)
+            found[name] = accuracy(Y[:, of_group], self.predictions[:, of_group])
+        return found
+
+    def per_task(
+        self,
+        Y: Real[np.ndarray, "n c"],
+        tasks: Sequence[str],
+        groups: Sequence[str] | None = None,
+    ) -> TaskDecodability:
+        """Decodability of each task, for each group and over all columns; arguments as in `r2`."""
+        columns = self._groups(groups)
+        return per_task_decodability(Y, self.predictions, self.baseline, tasks, columns)
+
+    def _groups(self, groups: Sequence[str] | None) -> Columns:
+        return self.columns if groups is None else Columns.of(groups, self.predictions.shape[1])
 
     def typical_alpha(self) -> dict[str, float]:
         """Group -> geometric mean over folds of the chosen penalty."""

@@ -58,9 +58,12 @@ def pearson(
     interval: Interval = "auto",
     n_resamples: int = N_RESAMPLES,
     n_permutations: int = N_PERMUTATIONS,
+    names: tuple[str, str] = ("x", "y"),
 ) -> Estimate:
     """Pearson correlation; arguments as in `spearman`."""
-    return _correlation("Pearson", x, y, units, unit, seed, interval, n_resamples, n_permutations)
+    return _correlation(
+        "Pearson", x, y, units, unit, seed, interval, n_resamples, n_permutations, names
+    )
 
 
 def spearman(
@@ -73,6 +76,7 @@ def spearman(
     interval: Interval = "auto",
     n_resamples: int = N_RESAMPLES,
     n_permutations: int = N_PERMUTATIONS,
+    names: tuple[str, str] = ("x", "y"),
 ) -> Estimate:
     """Spearman correlation: Pearson's of the average ranks, which is right with ties.
 
@@ -88,6 +92,7 @@ def spearman(
             when the rows are units; else bootstrap.
         n_resamples: bootstrap resamples.
         n_permutations: random permutations for p; all are tried when there are at most 8!.
+        names: what x and y are called where the reason speaks of them.
 
     Returns:
         NaN with a reason for fewer than 2 rows or when x or y does not vary; no interval for 3
@@ -100,7 +105,9 @@ def spearman(
         >>> round(spearman([0.5, 0.5, 0.6, 0.9], [0, 1, 1, 1]).value, 4)
         0.5443
     """
-    return _correlation("Spearman", x, y, units, unit, seed, interval, n_resamples, n_permutations)
+    return _correlation(
+        "Spearman", x, y, units, unit, seed, interval, n_resamples, n_permutations, names
+    )
 
 
 def auroc(
@@ -188,12 +195,13 @@ def _correlation(
     interval: Interval,
     n_resamples: int,
     n_permutations: int,
+    names: tuple[str, str],
 ) -> Estimate:
     a, b, unit_of, note = _prepare(x, y, units)
     n_units = len(np.unique(unit_of))
     if len(a) < 2:
         return undefined(_join(f"{len(a)} rows, at least 2 are needed", note), n_units, unit, name)
-    for values, which in ((a, "x"), (b, "y")):
+    for values, which in zip((a, b), names, strict=True):
         if np.ptp(values) == 0:
             return undefined(_join(f"{which} does not vary", note), n_units, unit, name)
     scale: Callable[[Float[np.ndarray, ...]], Float[np.ndarray, ...]] = (

@@ -120,12 +120,12 @@ def success_rate(
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
     scored = n > 0
     left_out = int((~scored).sum())
-    reason = f"{left_out} {unit}s without a scored image left out" if left_out else ""
+    reason = f"{unit}s without a scored image left out: {left_out}" if left_out else ""
     k, n = k[scored], n[scored]
     t, images = len(k), float(n.sum())
     method = f"Wilson {level:.0%} at the effective number of images, clustered by {unit}"
     if t == 0:
-        return undefined(f"no scored image ({left_out} {unit}s)", 0, unit, method)
+        return undefined(f"no scored image in {left_out} {unit}s", 0, unit, method)
     share = float(k.sum()) / images
     effective = float(t)
     if 0 < share < 1 and t > 1:
