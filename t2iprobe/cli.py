@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a check did not pass, 2 the user has to change something, 
 """
 
 import os
+import shlex
 import sys
 from importlib import import_module
 
@@ -73,10 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     except T2IProbeError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        print(
-            f"\nt2iprobe: interrupted; `t2iprobe {' '.join(arguments)}` continues where it stopped",
-            file=sys.stderr,
-        )
+        command = shlex.join(["t2iprobe", *arguments])
+        print(f"\nt2iprobe: interrupted; `{command}` continues where it stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of a pipe, e.g. `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -57,6 +57,20 @@ class RunConfig(LoadSettings):
                 raise ConfigError(f"--{flag(name)} {getattr(self, name)}: must be {low} or more")
 
     @property
+    def steps_to_read(self) -> tuple[float, ...]:
+        """The numbers in `at`.
+
+        Raises:
+            ConfigError: one of them is no number.
+        """
+        try:
+            return tuple(float(part) for part in self.at.split(",") if part.strip())
+        except ValueError:
+            raise ConfigError(
+                f"--at {self.at}: give numbers with commas between them, e.g. 0,0.5,1"
+            ) from None
+
+    @property
     def folder(self) -> Path:
         """The run folder: `out`, or a name made from the model and the family."""
         if self.out is not None:

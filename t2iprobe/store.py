@@ -194,6 +194,14 @@ class RunFolder:
             raise DataError(f"{path} does not exist: run `t2iprobe run` with this folder first")
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
+    def discard_if_empty(self) -> None:
+        """Remove a run in which nothing was made yet, so that a mistake in its settings leaves nothing behind."""
+        if not self.shards():
+            for name in ("run.json", "tasks.jsonl", ".lock"):
+                (self.path / name).unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder: two commands never write into one run at a time.

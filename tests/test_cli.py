@@ -11,6 +11,13 @@ from t2iprobe.config import RunConfig
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
 def _error(argv: list[str], capsys: Capture) -> str:
     """The single line on stderr of a command that has to fail with 2."""
     assert main(argv) == 2
@@ -44,7 +51,7 @@ def test_every_command_explains_itself(name: str, capsys: Capture) -> None:
         (["run", "--family", "shape-pair"], ["unknown family 'shape-pair'", "'shapes-pair'"]),
         (["run", "--tasks", "0"], ["--tasks 0", "1 or more"]),
         (["run", "--seeds", "-1"], ["--seeds -1", "1 or more"]),
-        (["run", "--at", "1.5"], ["1.5", "between 0 and 1"]),
+        (["run", "--at", "1.5"], ["--at 1.5", "from 0 to 1"]),
         (["run", "--at", ""], ["--at"]),
         (["run", "--tasks", "20000"], ["20000", "12960"]),
         (["run", "--scorer", "pixel"], ["unknown scorer 'pixel'", "'pixels'"]),
@@ -56,18 +63,11 @@ def test_every_command_explains_itself(name: str, capsys: Capture) -> None:
         (["families", "draw"], ["unknown action 'draw'"]),
     ],
 )
-def test_bad_input(
-    argv: list[str],
-    parts: list[str],
-    capsys: Capture,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_bad_input(argv: list[str], parts: list[str], capsys: Capture) -> None:
     line = _error(argv, capsys)
     for part in parts:
         assert part in line
-    assert not list(tmp_path.rglob("*.png"))
+    assert not [path for path in Path().rglob("*") if path.is_file()]
 
 
 def test_a_folder_that_is_no_pipeline(tmp_path: Path, capsys: Capture) -> None:

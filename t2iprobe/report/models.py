@@ -9,7 +9,9 @@ from t2iprobe.models.cards import Card
 
 def print_models() -> None:
     """Print every zoo model with what its card says of training and success."""
-    table = Table(title="The embedded zoo", caption="t2iprobe run --model NAME", box=None, pad_edge=False)
+    table = Table(
+        title="The embedded zoo", caption="t2iprobe run --model NAME", box=None, pad_edge=False
+    )
     table.add_column("model", no_wrap=True)
     table.add_column("what it was trained on")
     for column in ("steps", "scenes seen", "success, seen", "held out"):

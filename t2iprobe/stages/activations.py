@@ -60,6 +60,11 @@ class Key:
         return self.site.partition(".")[0]
 
     @property
+    def in_text_encoder(self) -> bool:
+        """Whether the site is inside a text encoder, not what a denoiser receives from it."""
+        return self.step is None and not self.site.endswith(".conditioning")
+
+    @property
     def span(self) -> str | None:
         """The constituent whose own tokens were pooled; None for other poolings."""
         return self.pooling.removeprefix("span-") if self.pooling.startswith("span-") else None
@@ -78,12 +83,22 @@ class Entry:
     invalid: str
 
 
-def shard_metadata(entries: list[Entry], timesteps: dict[int, float], dtype: str) -> dict[str, str]:
-    """What a shard says of its rows; safetensors metadata are strings."""
+def shard_metadata(
+    entries: list[Entry],
+    timesteps: dict[str, dict[int, float]],
+    encoders: dict[str, dict[str, Any]],
+) -> dict[str, str]:
+    """What a shard says of its rows; safetensors metadata are strings.
+
+    Args:
+        entries: the image of each row.
+        timesteps: denoiser -> step -> the scheduler's value.
+        encoders: task id -> what each text encoder made of the prompt (see `tasks.jsonl`).
+    """
     return {
         "entries": json.dumps([[e.task_id, e.image_index, e.invalid] for e in entries]),
-        "timesteps": json.dumps({str(k): v for k, v in timesteps.items()}),
-        "dtype": dtype,
+        "timesteps": json.dumps(timesteps),
+        "encoders": json.dumps(encoders),
     }
 
 
@@ -117,11 +132,19 @@ class ActivationReader:
             Entry(*row) for metadata in self._metadata for row in json.loads(metadata["entries"])
         ]
 
+    def timestep(self, key: Key) -> float | None:
+        """The scheduler's value at the step of a key; None where there is no step."""
+        stored: dict[str, dict[str, float]] = json.loads(self._metadata[0]["timesteps"])
+        return stored.get(key.component, {}).get(str(key.step))
+
     @property
-    def timesteps(self) -> dict[int, float]:
-        """The scheduler's value of each recorded step."""
-        stored: dict[str, Any] = json.loads(self._metadata[0]["timesteps"])
-        return {int(k): float(v) for k, v in stored.items()}
+    def encoders(self) -> dict[str, dict[str, Any]]:
+        """Task id -> what each text encoder made of its prompt."""
+        return {
+            task_id: found
+            for metadata in self._metadata
+            for task_id, found in json.loads(metadata["encoders"]).items()
+        }
 
     @cached_property
     def keys(self) -> list[Key]:

@@ -14,6 +14,7 @@ from t2iprobe.stats import Estimate, auroc, pearson, spearman, stratified_spearm
 from t2iprobe.store import RunFolder, write_json
 
 ALL = "all"
+NAMES = ("decodability", "success")
 
 
 def run(folder: RunFolder, config: RunConfig) -> None:
@@ -33,17 +34,18 @@ def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
     found: dict[str, Any] = {
         "unit": "task",
         "coding": coding,
-        "overall": spearman(decodability, success.share, **how).to_dict(),
-        "pearson": pearson(decodability, success.share, **how).to_dict(),
-        "among_clean": spearman(decodability, success.share_of_clean, **how).to_dict(),
+        "overall": spearman(decodability, success.share, names=NAMES, **how).to_dict(),
+        "pearson": pearson(decodability, success.share, names=NAMES, **how).to_dict(),
+        "among_clean": spearman(decodability, success.share_of_clean, names=NAMES, **how).to_dict(),
         "by_coding": {
-            c: spearman(outcomes.decodability(c, ALL), success.share, **how).to_dict()
+            c: spearman(outcomes.decodability(c, ALL), success.share, names=NAMES, **how).to_dict()
             for c in outcomes.codings
         },
         "by_constituent": {
             group: spearman(
                 outcomes.decodability(coding, group),
                 outcomes.constituent_success(coding, group),
+                names=NAMES,
                 **how,
             ).to_dict()
             for group in outcomes.groups(coding)

@@ -124,7 +124,8 @@ class Outcomes:
 def slots_behind(family: Family, task: Task, coding: str, group: str) -> tuple[str, ...]:
     """The slots of the prompt that a target group speaks of.
 
-    In the scene coding the colour of the left object is that of the object named second when the prompt says "right of".
+    In the scene coding the colour of the left object is that of the object named second when the
+    prompt says "right of".
     """
     if coding == "slot":
         return (group,)

@@ -107,11 +107,10 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     with bar("probe", len(reader.keys), "sites") as progress:
         for key in reader.keys:
             probed = probe(reader.read(key), targets, key.span)
-            timestep = None if key.step is None else reader.timesteps.get(key.step)
-            rows += [_place(key) | {"timestep": timestep} | row for row in probed.rows]
+            rows += [_place(key) | {"timestep": reader.timestep(key)} | row for row in probed.rows]
             if key.stream == "image":
                 halves["denoiser"][key] = half_r2(probed.tasks, targets, headline_coding)
-            elif key.step is None and key.span is None:
+            elif key.in_text_encoder and key.span is None:
                 halves["text encoder"][key] = half_r2(probed.tasks, targets, headline_coding)
             progress.advance()
     if not halves["denoiser"]:
