@@ -130,7 +130,7 @@ def test_choice_among_noise_is_not_rewarded():
         naive.append(max(np.mean(pair) for pair in r2.values()))
         honest.append(choose_headline(r2).r2)
     assert np.mean(naive) > 0.6
-    assert np.mean(honest) == pytest.approx(0.5, abs=0.02)
+    assert np.mean(honest) == pytest.approx(0.5, abs=0.05)
 
 
 def test_halves_follow_the_folds():

@@ -69,7 +69,7 @@ def test_success_rate_covers_when_tasks_differ():
         k = rng.binomial(4, rng.beta(0.8, 0.4, size=48))
         ci = success_rate(k, np.full(48, 4)).ci
         hits += ci[0] <= 2 / 3 <= ci[1]
-        naive = wilson(k.sum(), 4 * 48)
+        naive = wilson(int(k.sum()), 4 * 48)
         naive_hits += naive[0] <= 2 / 3 <= naive[1]
     assert 0.92 <= hits / 300 <= 0.98
     assert naive_hits / 300 < 0.88

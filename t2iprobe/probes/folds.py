@@ -55,10 +55,8 @@ def fold_report(labels: Shaped[np.ndarray, " n"], folds: Integer[np.ndarray, " n
     """Which folds can be scored for a classification of these labels.
 
     Example:
-        >>> y, folds = np.array([1] * 5 + [2] * 4 + [3]), np.array([0, 1, 2, 3, 4, 0, 1, 2, 3, 4])
-        >>> print(fold_report(y, folds))
-        4 of 5 folds usable (fold 4: class 3 (1 sample, 5 folds) is not in training: use fewer folds
-        or drop the class)
+        >>> fold_report(np.array([0, 1, 0, 1, 1]), np.array([0, 0, 1, 1, 2])).excluded
+        {2: 'only class 1 is in test: use fewer folds'}
     """
     classes, counts = np.unique(labels, return_counts=True)
     numbers = np.unique(folds)

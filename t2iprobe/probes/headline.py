@@ -44,9 +44,9 @@ def choose_headline(r2: Mapping[str, tuple[float, float]]) -> Headline:
     """The headline site from the R2 of every candidate on both halves of the folds.
 
     Example:
-        >>> choose_headline({"a@0": (0.9, 0.5), "b@0": (0.8, 0.7)})
-        Headline(site='a@0', other_site='b@0', r2=0.65, r2_second=0.5, r2_first=0.8, n_candidates=2,
-        reason='')
+        >>> chosen = choose_headline({"a@0": (0.9, 0.5), "b@0": (0.8, 0.7)})
+        >>> chosen.site, chosen.other_site, round(chosen.r2, 3)
+        ('a@0', 'b@0', 0.65)
     """
     defined = {site: pair for site, pair in r2.items() if not np.isnan(pair).any()}
     if not defined:

@@ -253,3 +253,19 @@ def _excluded(
         for fold, reason in report.excluded.items():
             excluded.setdefault(fold, {})[name] = reason
     return excluded
+
+
+def cross_predict(
+    X: Real[np.ndarray, "n d"],
+    Y: Real[np.ndarray, "n c"],
+    folds: Integer[np.ndarray, " n"],
+    column_groups: Sequence[str] | None = None,
+) -> OutOfFold:
+    """Out-of-fold probabilities with the default penalty, and one warning for what did not converge.
+
+    The same call as `t2iprobe.probes.crossfit.cross_predict`, for the table of probes.
+    """
+    probe = Logistic()
+    predicted = probe.cross_predict(X, Y, folds, column_groups)
+    report_fits(probe.fits_)
+    return predicted

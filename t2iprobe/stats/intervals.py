@@ -17,7 +17,7 @@ MIN_UNITS = 4  # with 3 units or fewer an interval says nothing
 N_RESAMPLES = 2000
 
 
-def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
+def wilson(successes: int | float, trials: int | float, level: float = 0.95) -> tuple[float, float]:
     """Score interval of a share (Wilson 1927); never of width 0, also when all succeed or none.
 
     Args:
@@ -45,7 +45,7 @@ def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float,
     return low, high
 
 
-def fisher_interval(r: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
+def fisher_interval(r: int | float, n: int, level: float = 0.95) -> tuple[float, float] | None:
     """tanh(atanh(r) +- z / sqrt(n - 3)); None for n <= 3 or |r| = 1, where it is not defined.
 
     Example:

@@ -14,7 +14,7 @@ _CHUNK = 1 << 21  # entries of an index matrix held at once
 Draws = Integer[np.ndarray, "b n"]
 
 
-def rows_by_unit(units: Shaped[np.ndarray, " n"]) -> list[Integer[np.ndarray, " s"]]:
+def rows_by_unit(units: Shaped[np.ndarray, " n"]) -> list[Integer[np.ndarray, " _"]]:
     """The rows of each unit, units in sorted order."""
     _, index = np.unique(units, return_inverse=True)
     order = np.argsort(index, kind="stable")
@@ -61,7 +61,7 @@ class Arrangements:
         exact: whether these are all there are.
     """
 
-    classes: tuple[Integer[np.ndarray, "u s"], ...]
+    classes: tuple[Integer[np.ndarray, "_ _"], ...]
     n: int
     exact: bool
 
@@ -104,7 +104,7 @@ def arrangements(
         strata: (n,) stratum of each row; units are exchanged within strata only. Default: one
             stratum.
     """
-    found: dict[tuple[object, int], list[Integer[np.ndarray, " s"]]] = {}
+    found: dict[tuple[object, int], list[Integer[np.ndarray, " _"]]] = {}
     for rows in rows_by_unit(units):
         stratum = None if strata is None else strata[rows[0]]
         found.setdefault((stratum, len(rows)), []).append(rows)

@@ -118,7 +118,7 @@ def _within(
 def _ranks_within(
     a: Float[np.ndarray, "b n"],
     b: Float[np.ndarray, "b n"],
-    blocks: list[Integer[np.ndarray, " s"]],
+    blocks: list[Integer[np.ndarray, " _"]],
 ) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b n"]]:
     """Centred ranks in (-1/2, 1/2) inside each block; 0 where the block is constant in a or b."""
     u, v = np.zeros(a.shape), np.zeros(b.shape)
