@@ -152,6 +152,6 @@ def test_bad_input():
 def test_both_probes_are_found_by_name():
     X, Y, folds = classes()
     for name in PROBES:
-        out = resolve("probe", PROBES, name)().cross_predict(X, Y, folds, ["color1"] * 3)
+        out = resolve("probe", PROBES, name)(X, Y, folds, ["color1"] * 3)
         assert out.predictions.shape == Y.shape
         assert out.r2(Y)["color1"].value > 0.2

@@ -108,6 +108,8 @@ def test_undefined_values_have_a_reason_and_are_null_in_json():
     assert constant.to_dict()["value"] is None
     assert constant.to_dict()["reason"] == "y does not vary"
     assert str(constant) == "undefined (y does not vary)"
+    named = spearman([1, 2, 3], [1, 1, 1], names=("decodability", "success"))
+    assert named.reason == "success does not vary"
     assert spearman([], []).reason == "0 rows, at least 2 are needed"
     assert auroc([1, 2, 3], [1, 1, 1]).reason == "only one class of labels"
 
