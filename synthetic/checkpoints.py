@@ -39,7 +39,9 @@ def load(trainer: Trainer, path: Path) -> None:
         names = set(file.keys())
         for name, parameter in trainer.student.named_parameters():
             if f"parameter/{name}" not in names:
-                raise DataError(f"{path} is a checkpoint of another student (no {name}): give another --out")
+                raise DataError(
+                    f"{path} is a checkpoint of another student (no {name}): give another --out"
+                )
             with torch.no_grad():
                 parameter.copy_(file.get_tensor(f"parameter/{name}"))
             moments = {m: file.get_tensor(f"{m}/{name}") for m in MOMENTS if f"{m}/{name}" in names}

@@ -1,12 +1,14 @@
 """How well the weights of the modules can be read linearly from each layer, with the probes of `t2iprobe`.
 
-Probes are fitted on training-distribution tasks and asked about other tasks of seen combinations (test) and about held-out
+Probes are fitted on training-distribution tasks and asked about other tasks of seen combinations (test) and about
+held-out
 combinations. What the task encoding gives away by itself is always reported beside it: a value that the input gives for
 free is no finding (O10).
 """
 
 from dataclasses import dataclass
 from math import isnan
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,9 @@ class Rows:
     task_latents: Floats
 
 
-def probe_layers(fit: Rows, test: Rows, held_out: Rows) -> tuple[dict[str, dict[str, object]], list[dict[str, object]]]:
+def probe_layers(
+    fit: Rows, test: Rows, held_out: Rows
+) -> tuple[dict[str, dict[str, object]], list[dict[str, object]]]:
     """Decodability of every layer and of the task encoding.
 
     The penalty is chosen on the fitting rows, by folds that keep a combination together. Modules whose weight does not
@@ -50,7 +54,9 @@ def probe_layers(fit: Rows, test: Rows, held_out: Rows) -> tuple[dict[str, dict[
     for layer, features in fit.features.items():
         of_layer: dict[str, object] = {}
         for split, asked in (("test", test), ("held_out", held_out)):
-            values, found = _transfer(features, fit.task_latents, asked.features[layer], asked.task_latents, folds)
+            values, found = _transfer(
+                features, fit.task_latents, asked.features[layer], asked.task_latents, folds
+            )
             of_layer |= {split: values["pooled"], f"{split}_mean": values["mean"]}
             if values["dropped"]:
                 of_layer[f"{split}_dropped_modules"] = values["dropped"]
@@ -71,16 +77,29 @@ def _transfer(
     X_fit: Floats, Y_fit: Floats, X: Floats, Y: Floats, folds: NDArray[np.int64]
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     several = len(np.unique(folds)) > 1
-    fitted = fit_transfer(X_fit, Y_fit, X, alphas=ALPHAS if several else 1.0, folds=folds if several else None)
+    fitted = fit_transfer(
+        X_fit, Y_fit, X, alphas=ALPHAS if several else 1.0, folds=folds if several else None
+    )
     varies = (np.ptp(Y_fit, axis=0) > 0) & (np.ptp(Y, axis=0) > 0)
     rows: list[dict[str, object]] = []
     for module in range(Y.shape[1]):
         score = r2(Y[:, [module]], fitted.predictions[:, [module]])
         used = bool(varies[module])
         reason = "" if used else "its weight does not vary in the fitting tasks or here"
-        rows.append({"module": module, "r2": score.value if used else None, "reason": reason, "n_tasks": score.n})
-    means = [row["r2"] for row in rows if row["r2"] is not None]
-    pooled = r2(Y[:, varies], fitted.predictions[:, varies], fitted.train_mean[varies]) if varies.any() else None
+        rows.append(
+            {
+                "module": module,
+                "r2": score.value if used else None,
+                "reason": reason,
+                "n_tasks": score.n,
+            }
+        )
+    means: list[Any] = [row["r2"] for row in rows if row["r2"] is not None]
+    pooled = (
+        r2(Y[:, varies], fitted.predictions[:, varies], fitted.train_mean[varies])
+        if varies.any()
+        else None
+    )
     summary: dict[str, object] = {
         "pooled": None if pooled is None or isnan(pooled.value) else pooled.value,
         "mean": float(np.mean(means)) if means else None,

@@ -61,7 +61,9 @@ class Encoding:
         return self._encode(task_latents, rng)
 
 
-def make_encoding(name: str, num_modules: int, seed: int, examples: DrawsPairs | None = None) -> Encoding:
+def make_encoding(
+    name: str, num_modules: int, seed: int, examples: DrawsPairs | None = None
+) -> Encoding:
     """The encoding of that name, with its own seed.
 
     Args:
@@ -86,7 +88,9 @@ def _identity(num_modules: int, rng: torch.Generator, _: Examples) -> Encoding:
 
 def _orthogonal(num_modules: int, rng: torch.Generator, _: Examples) -> Encoding:
     """A random rotation or reflection, uniform over the orthogonal group (QR of a Gaussian, signs of R fixed)."""
-    q, r = torch.linalg.qr(torch.randn(num_modules, num_modules, generator=rng, dtype=torch.float64))
+    q, r = torch.linalg.qr(
+        torch.randn(num_modules, num_modules, generator=rng, dtype=torch.float64)
+    )
     rotation = (q * r.diagonal().sign()).float()
     return Encoding("orthogonal", num_modules, lambda z, _: z @ rotation.T, lambda z: z @ rotation)
 
@@ -146,7 +150,9 @@ def _interval_shuffle(num_modules: int, rng: torch.Generator, _: Examples) -> En
         return torch.where(z == 1.0, 1.0, moved).float()
 
     back = torch.argsort(order)
-    return Encoding("interval-shuffle", num_modules, lambda z, _: move(z, order), lambda z: move(z, back))
+    return Encoding(
+        "interval-shuffle", num_modules, lambda z, _: move(z, order), lambda z: move(z, back)
+    )
 
 
 def _fewshot(num_modules: int, rng: torch.Generator, examples: Examples) -> Encoding:

@@ -1,6 +1,7 @@
 """Invertible networks made of coupling layers (Dinh et al., "Density estimation using Real NVP", 2017)."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -67,7 +68,7 @@ class Flow:
             tuple(
                 Coupling(
                     torch.eye(size, dtype=torch.float64),
-                    tuple(0.1 * _normal(a, b, rng) for a, b in zip(widths, widths[1:], strict=False)),
+                    tuple(0.1 * _normal(a, b, rng) for a, b in pairwise(widths)),
                     wave=False,
                     flip=bool(i % 2),
                 )

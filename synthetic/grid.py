@@ -47,7 +47,8 @@ def four_rooms() -> Rooms:
     cells = torch.nonzero(walls.flatten() == 0).flatten()
     number = {int(cell): i for i, cell in enumerate(cells)}
     move = [
-        [number.get(int(cell) + down * size + right, i) for down, right in MOVES] for i, cell in enumerate(cells)
+        [number.get(int(cell) + down * size + right, i) for down, right in MOVES]
+        for i, cell in enumerate(cells)
     ]
     return Rooms(size, walls.flatten(), cells, torch.tensor(move))
 
@@ -70,9 +71,13 @@ class Boards:
     features: Int[Tensor, "b n"]
 
 
-def draw_boards(num_tasks: int, num_objects: int, num_features: int, rng: torch.Generator) -> Boards:
+def draw_boards(
+    num_tasks: int, num_objects: int, num_features: int, rng: torch.Generator
+) -> Boards:
     """Boards with the agent and the objects on different cells, drawn uniformly; kinds with replacement."""
-    places = torch.rand(num_tasks, len(ROOMS.cells), generator=rng).argsort(dim=1)[:, : num_objects + 1]
+    places = torch.rand(num_tasks, len(ROOMS.cells), generator=rng).argsort(dim=1)[
+        :, : num_objects + 1
+    ]
     features = torch.randint(num_features, (num_tasks, num_objects), generator=rng)
     return Boards(places[:, 0], places[:, 1:], features)
 
@@ -86,7 +91,7 @@ def plan(
         boards: the tasks.
         worth: float64 reward for collecting each object.
         horizon: the number of backups, at least 1.
-        discount: in [0, 1].
+        discount: in [0, 1).
         keep: give U_1 ... U_horizon instead of the last one alone.
     """
     num_tasks, num_objects = worth.shape
@@ -142,7 +147,11 @@ class Episodes:
 
 
 def demonstrate(
-    boards: Boards, worth: Float[Tensor, "b n"], horizon: int, discount: float, stationary: bool = True
+    boards: Boards,
+    worth: Float[Tensor, "b n"],
+    horizon: int,
+    discount: float,
+    stationary: bool = True,
 ) -> Episodes:
     """Episodes of the planner's actions.
 
@@ -150,7 +159,7 @@ def demonstrate(
         boards: the tasks.
         worth: float64 reward for collecting each object.
         horizon: steps of an episode and backups of the plan.
-        discount: in [0, 1].
+        discount: in [0, 1).
         stationary: act at every step on the Q of the full horizon, as the reference does; otherwise on the Q of the
             steps that are left, the true finite-horizon optimum (O30).
     """

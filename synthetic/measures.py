@@ -52,7 +52,9 @@ def action_scores(
     chosen = logits.argmax(dim=2)
     right = (chosen == action) & scored
     optimal = best.gather(2, chosen.unsqueeze(2)).squeeze(2) & scored
-    log_likelihood = torch.log_softmax(logits.double(), dim=2).gather(2, action.unsqueeze(2)).squeeze(2)
+    log_likelihood = (
+        torch.log_softmax(logits.double(), dim=2).gather(2, action.unsqueeze(2)).squeeze(2)
+    )
     steps = int(scored.sum())
     return {
         "accuracy": right.sum().item() / steps,

@@ -35,11 +35,16 @@ class PreferenceGrid:
                 f"--features {num_features}: must be at least the number of modules ({num_modules}), "
                 "or preferences cannot be told apart"
             )
-        if not 1 <= num_objects <= 10 or horizon < 1 or not 0 <= discount <= 1:
+        if not 1 <= num_objects <= 10 or horizon < 1 or not 0 <= discount < 1:
             raise ConfigError(
-                f"--objects {num_objects} (1 to 10), --horizon {horizon} (at least 1), --discount {discount:g} (0 to 1)"
+                f"--objects {num_objects} (1 to 10), --horizon {horizon} (at least 1), --discount {discount:g} (0 to "
+                "below 1: at 1 waiting would cost nothing)"
             )
-        self.num_modules, self.num_features, self.num_objects = num_modules, num_features, num_objects
+        self.num_modules, self.num_features, self.num_objects = (
+            num_modules,
+            num_features,
+            num_objects,
+        )
         self.horizon, self.discount, self.stationary = horizon, discount, stationary
         rng = generator("teacher", "preferences", seed)
         self.basis = torch.randn(num_modules, num_features, generator=rng, dtype=torch.float64)

@@ -80,9 +80,11 @@ class Problem(ABC):
             settings.train_tasks,
             seeds["split"],
         )
-        self.encoding: Encoding = make_encoding(settings.encoding, settings.modules, seeds["encoding"], examples)
-        self._seen = torch.tensor(self.support.seen, dtype=torch.float32)
-        self._held_out = torch.tensor(self.support.held_out, dtype=torch.float32)
+        self.encoding: Encoding = make_encoding(
+            settings.encoding, settings.modules, seeds["encoding"], examples
+        )
+        self._seen = torch.from_numpy(self.support.seen)
+        self._held_out = torch.from_numpy(self.support.held_out)
 
     def draw(self, split: str, number: int, num_tasks: int, baselines: bool = False) -> Batch:
         """Batch `number` of a split's stream.
@@ -104,7 +106,9 @@ class Problem(ABC):
         size = min(num_tasks, 256)
         numbers = range(-(-num_tasks // size))
         sizes = [min(size, num_tasks - number * size) for number in numbers]
-        return join([self.draw(split, n, b, baselines) for n, b in zip(numbers, sizes, strict=True)])
+        return join(
+            [self.draw(split, n, b, baselines) for n, b in zip(numbers, sizes, strict=True)]
+        )
 
     def _blind_latents(self) -> Float[Tensor, "k m"]:
         """Training tasks that the blind baseline averages over."""
@@ -140,7 +144,9 @@ class HyperteacherProblem(Problem):
         if baselines:
             additive = torch.einsum("bm,mbto->bto", latents, self.teacher.single_modules(x))
             tasks = self._blind_latents()
-            blind = torch.stack([self.teacher(task.expand(len(x), -1), x) for task in tasks]).mean(dim=0)
+            blind = torch.stack([self.teacher(task.expand(len(x), -1), x) for task in tasks]).mean(
+                dim=0
+            )
         scored = torch.ones(y.shape[:2], dtype=torch.bool)
         return Batch(x, y, z, latents, scored, empty, additive, blind)
 
@@ -168,11 +174,19 @@ class PreferenceProblem(Problem):
         additive = blind = x.new_zeros(len(x), 0)
         if baselines:
             units = torch.eye(self.settings.modules)
-            singles = torch.stack([self.grid.values_along(unit, boards, episodes) for unit in units])
+            singles = torch.stack(
+                [self.grid.values_along(unit, boards, episodes) for unit in units]
+            )
             additive = torch.einsum("bm,mbta->bta", latents.double(), singles).float()
             tasks = self._blind_latents()
-            blind = torch.stack([self.grid.values_along(task, boards, episodes) for task in tasks]).mean(dim=0).float()
-        return Batch(x, episodes.actions, z, latents, episodes.scored, episodes.best, additive, blind)
+            blind = (
+                torch.stack([self.grid.values_along(task, boards, episodes) for task in tasks])
+                .mean(dim=0)
+                .float()
+            )
+        return Batch(
+            x, episodes.actions, z, latents, episodes.scored, episodes.best, additive, blind
+        )
 
 
 PROBLEMS: dict[str, type[HyperteacherProblem] | type[PreferenceProblem]] = {

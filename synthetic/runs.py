@@ -1,7 +1,7 @@
 """One run on disk: train (or continue), evaluate, probe, and write down what came out.
 
-A run folder holds run.json, metrics.parquet, decodability.parquet, student.safetensors and summary.json; while training also
-checkpoint.safetensors. Students trained side by side share one checkpoint and have a folder each.
+A run folder holds run.json, metrics.parquet, decodability.parquet, student.safetensors and summary.json; while
+training also checkpoint.safetensors. Students trained side by side share one checkpoint and have a folder each.
 """
 
 from contextlib import ExitStack
@@ -66,7 +66,11 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
     if checkpoint.exists():
         checkpoints.load(trainer, checkpoint)
         for i, run in enumerate(runs):
-            rows = read_table(run.path / "metrics.parquet") if (run.path / "metrics.parquet").exists() else []
+            rows = (
+                read_table(run.path / "metrics.parquet")
+                if (run.path / "metrics.parquet").exists()
+                else []
+            )
             history[i] = [row for row in rows if row["step"] <= trainer.step]
     sets = {split: trainer.draw_set(split, shared.eval_tasks) for split in SPLITS}
     losses = torch.zeros(len(runs))
@@ -89,7 +93,10 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
 
 
 def _record(
-    trainer: Trainer, sets: dict[str, Batch], history: list[list[dict[str, Any]]], losses: torch.Tensor
+    trainer: Trainer,
+    sets: dict[str, Batch],
+    history: list[list[dict[str, Any]]],
+    losses: torch.Tensor,
 ) -> None:
     """Evaluate every member and add one row per split to its metrics."""
     for split, batch in sets.items():
@@ -107,7 +114,9 @@ def _record(
             )
 
 
-def _finish(trainer: Trainer, runs: list[RunFolder], history: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _finish(
+    trainer: Trainer, runs: list[RunFolder], history: list[list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
     """Score, probe and describe the trained students; write what is left of each run folder."""
     shared = trainer.shared
     sets = {split: trainer.draw_set(split, shared.eval_tasks, baselines=True) for split in SPLITS}
@@ -117,6 +126,7 @@ def _finish(trainer: Trainer, runs: list[RunFolder], history: list[list[dict[str
     for i, (run, member) in enumerate(zip(runs, trainer.members, strict=True)):
         batches = {split: member_of(batch, i) for split, batch in sets.items()}
         decodability, rows = probed[i]
+        output = decodability.pop("output", None)
         summary = {
             "schema_version": 1,
             "kind": "synthetic",
@@ -124,6 +134,7 @@ def _finish(trainer: Trainer, runs: list[RunFolder], history: list[list[dict[str
             "by_hotness": {s: score_by_hotness(predicted[s][i], batches[s]) for s in SPLITS},
             "baselines": baselines(batches),
             "decodability": decodability,
+            "output_decodability": output,
             "support": run.manifest["support"],
             "cost": _cost(trainer, len(runs)),
             "parameters": sum(p.numel() for p in trainer.student.parameters()) // len(runs),
@@ -144,10 +155,14 @@ def _finish(trainer: Trainer, runs: list[RunFolder], history: list[list[dict[str
 
 def baselines(batches: dict[str, Batch]) -> dict[str, dict[str, Scores]]:
     """The scores of the additive and the blind baseline on each split."""
-    return {
+    found = {
         name: {split: score(getattr(batch, name), batch) for split, batch in batches.items()}
         for name in ("additive", "blind")
     }
+    for splits in found.values():
+        for scores in splits.values():
+            scores.pop("cross_entropy", None)  # values of actions are no log-probabilities
+    return found
 
 
 def composes(summary: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Literal
 from t2iprobe.errors import ConfigError, unknown
 
 RECIPES: dict[str, dict[str, float]] = {
-    "paper": {"lr_mlp": 3e-4, "weight_decay": 0.003, "warmup": 0, "floor": 1.0},
-    "fast": {"lr_mlp": 3e-3, "weight_decay": 0.003, "warmup": 0.05, "floor": 0.0},
+    "paper": {"rate": 3e-4, "weight_decay": 0.003, "warmup": 0, "floor": 1.0},
+    "fast": {"rate": 3e-3, "weight_decay": 0.003, "warmup": 0.05, "floor": 0.0},
 }
 
 
@@ -102,7 +102,7 @@ class TrainSettings:
     """Steps of an episode and of the plan (preference)."""
 
     discount: float = 0.9
-    """Discount of rewards, 0 to 1 (preference)."""
+    """Discount of rewards, 0 to below 1 (preference)."""
 
     planner: str = "stationary"
     """stationary acts on the full-horizon values at every step as the reference does; finite is the true optimum."""
@@ -150,7 +150,9 @@ class TrainSettings:
                 raise ConfigError(unknown(name.replace("_", " "), got, allowed))
         for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1")
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1"
+                )
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
             if value is not None and value < 0:
@@ -171,8 +173,10 @@ class TrainSettings:
         """The peak learning rate in use."""
         if self.lr is not None:
             return self.lr
-        rate = RECIPES[self.recipe]["lr_mlp"]
-        return rate / 3 if self.task == "preference" or self.student == "transformer" and self.recipe == "fast" else rate
+        gentle = self.task == "preference" or (
+            self.student == "transformer" and self.recipe == "fast"
+        )
+        return RECIPES[self.recipe]["rate"] / (3 if gentle else 1)
 
     @property
     def decay(self) -> float:
@@ -244,5 +248,11 @@ def as_record(settings: TrainSettings) -> dict[str, object]:
     record: dict[str, object] = {}
     for item in fields(settings):
         value = getattr(settings, item.name)
-        record[item.name] = str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        record[item.name] = (
+            str(value)
+            if isinstance(value, Path)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+        )
     return record

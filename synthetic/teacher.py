@@ -4,10 +4,11 @@ f(z, x) = readout relu(sum_m z_m (Theta_m x + b_m) / sqrt(K)), with one or more 
 Schug et al. 2024). Axis letters: b tasks, t samples, i inputs, h hidden, o outputs, m modules.
 """
 
+from itertools import pairwise
 from math import sqrt
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from t2iprobe.errors import ConfigError
@@ -19,8 +20,8 @@ TRUNCATION_STD = 0.87962566103423978  # standard deviation of N(0, 1) cut at -2 
 class HyperTeacher:
     """The modules and the readout, drawn once from the teacher's own seed.
 
-    Weights have variance scale / fan_in (a variance scale: O5), from a normal cut at two standard deviations; biases are
-    uniform in [0, 0.5]. Every layer draws weights and biases from streams of their own (O3).
+    Weights have variance scale / fan_in (a variance scale: O5), from a normal cut at two standard deviations; biases
+    are uniform in [0, 0.5]. Every layer draws weights and biases from streams of their own (O3).
 
     Attributes:
         weights: one (m, i, h) tensor per hidden layer.
@@ -51,16 +52,24 @@ class HyperTeacher:
         self.input_dim, self.output_dim = input_dim, output_dim
         self.weights: list[Tensor] = []
         self.biases: list[Tensor] = []
-        for layer, (fan_in, fan_out) in enumerate(zip(dims, dims[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(dims)):
             shape = (num_modules, fan_in, fan_out)
             std = sqrt(scale / fan_in)
-            self.weights.append(truncated_normal(shape, std, generator("teacher", "weights", layer, seed)))
-            bias = torch.rand(num_modules, fan_out, generator=generator("teacher", "biases", layer, seed))
+            self.weights.append(
+                truncated_normal(shape, std, generator("teacher", "weights", layer, seed))
+            )
+            bias = torch.rand(
+                num_modules, fan_out, generator=generator("teacher", "biases", layer, seed)
+            )
             self.biases.append(0.5 * bias if use_bias else torch.zeros_like(bias))
         std = sqrt(scale / dims[-1])
-        self.readout = truncated_normal((dims[-1], output_dim), std, generator("teacher", "readout", seed))
+        self.readout = truncated_normal(
+            (dims[-1], output_dim), std, generator("teacher", "readout", seed)
+        )
 
-    def __call__(self, task_latents: Float[Tensor, "b m"], x: Float[Tensor, "b t i"]) -> Float[Tensor, "b t o"]:
+    def __call__(
+        self, task_latents: Float[Tensor, "b m"], x: Float[Tensor, "b t i"]
+    ) -> Float[Tensor, "b t o"]:
         """The targets of inputs x under each task, in the precision of the inputs."""
         z = task_latents.to(x.dtype) / sqrt(self.num_hot)
         for weight, bias in zip(self.weights, self.biases, strict=True):
@@ -75,7 +84,9 @@ class HyperTeacher:
         units = torch.eye(self.num_modules, dtype=x.dtype)
         return torch.stack([self(unit.expand(len(x), -1), x) for unit in units])
 
-    def draw_inputs(self, num_tasks: int, num_samples: int, rng: torch.Generator) -> Float[Tensor, "b t i"]:
+    def draw_inputs(
+        self, num_tasks: int, num_samples: int, rng: torch.Generator
+    ) -> Float[Tensor, "b t i"]:
         """Inputs uniform in [-1, 1]."""
         return torch.rand(num_tasks, num_samples, self.input_dim, generator=rng).mul_(2).sub_(1)
 
@@ -89,25 +100,27 @@ class HyperTeacher:
 
 def truncated_normal(shape: tuple[int, ...], std: float, rng: torch.Generator) -> Tensor:
     """float32 draws of standard deviation std from a normal cut at two of its standard deviations (as Flax does)."""
-    return torch.nn.init.trunc_normal_(torch.empty(shape), 0.0, 1.0, -2.0, 2.0, generator=rng) * (std / TRUNCATION_STD)
+    return torch.nn.init.trunc_normal_(torch.empty(shape), 0.0, 1.0, -2.0, 2.0, generator=rng) * (
+        std / TRUNCATION_STD
+    )
 
 
 WEIGHTS = ("discrete", "khot", "continuous")
 
 
 def draw_task_latents(
-    combinations: Float[Tensor, "n m"], num_tasks: int, weights: str, rng: torch.Generator
+    combinations: Bool[Tensor, "n m"], num_tasks: int, weights: str, rng: torch.Generator
 ) -> Float[Tensor, "b m"]:
     """Task latents: a combination drawn uniformly, and a weight for each of its active modules.
 
     Args:
-        combinations: 0 or 1, float.
+        combinations: the ones to draw from.
         num_tasks: b.
         weights: "discrete" draws from 0.5, 0.6 ... 1.0; "khot" is 1; "continuous" is 0.5 + 0.5 e_m / (1 + sum e) with
             exponential e: below 1 and compressed towards 0.5, not uniform on a simplex (O37).
         rng: the stream to draw from.
     """
-    chosen = combinations[torch.randint(len(combinations), (num_tasks,), generator=rng)]
+    chosen = combinations[torch.randint(len(combinations), (num_tasks,), generator=rng)].float()
     if weights == "khot":
         return chosen
     if weights == "discrete":

@@ -1,7 +1,7 @@
 """Trains one student, or several of equal shape side by side, on tasks drawn fresh at every step.
 
-A step depends on its number, the seeds and the weights alone, so a run that was killed continues from its last checkpoint
-as if nothing had happened.
+A step depends on its number, the seeds and the weights alone, so a run that was killed continues from its last
+checkpoint as if nothing had happened.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ from t2iprobe.seeding import generator
 DECAYED = ("weight", "table")
 PROBLEM_FREE = {
     "out", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay", "seed",
-    "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device", "batch_tasks",
+    "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
+    "batch_tasks",
 }  # fmt: skip
 SHARED = (
     "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "batch_tasks", "samples", "eval_every",
@@ -72,7 +73,9 @@ class Trainer:
         for name in SHARED:
             values = {getattr(member, name) for member in self.members}
             if len(values) > 1:
-                raise ConfigError(f"students side by side must agree in {name}, got {sorted(map(str, values))}")
+                raise ConfigError(
+                    f"students side by side must agree in {name}, got {sorted(map(str, values))}"
+                )
         for name in ("learning_rate", "decay"):
             if len({getattr(member, name) for member in self.members}) > 1:
                 raise ConfigError(f"students side by side must agree in {name.replace('_', ' ')}")
@@ -91,7 +94,7 @@ class Trainer:
         batch = self.draw("train", self.step)
         self.optimiser.zero_grad(set_to_none=True)
         losses = loss(self.student(batch.z, batch.x), batch)
-        losses.sum().backward()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.step += 1
         self.cost.wall_s += perf_counter() - wall
@@ -110,7 +113,7 @@ class Trainer:
 
     @torch.no_grad()
     def activations(self, batch: Batch, last: bool) -> dict[str, Tensor]:
-        """Every recorded layer's activation of each task (e, n, d), over its scored samples: their mean, or the last."""
+        """Each task's activation (e, n, d) at every recorded layer: mean over scored samples, or the last one."""
         pieces: dict[str, list[Tensor]] = {}
         for start in range(0, batch.x.shape[1], 256):
             tape: dict[str, Tensor] = {}
@@ -119,7 +122,9 @@ class Trainer:
             scored = batch.scored[:, part].unsqueeze(-1).float()
             for name, activation in tape.items():
                 value = activation.cpu()
-                pooled = value[:, :, -1] if last else (value * scored).sum(dim=2) / scored.sum(dim=2)
+                pooled = (
+                    value[:, :, -1] if last else (value * scored).sum(dim=2) / scored.sum(dim=2)
+                )
                 pieces.setdefault(name, []).append(pooled)
         return {name: torch.cat(parts, dim=1) for name, parts in pieces.items()}
 
@@ -145,7 +150,9 @@ def _problem_key(settings: TrainSettings) -> tuple[object, ...]:
     seeds = settings.seeds()
     roles = ("teacher", "split", "encoding", "data")
     own = {f"{role}_seed" for role in roles}
-    rest = (value for name, value in sorted(vars(settings).items()) if name not in PROBLEM_FREE | own)
+    rest = (
+        value for name, value in sorted(vars(settings).items()) if name not in PROBLEM_FREE | own
+    )
     return (*rest, *(seeds[role] for role in roles))
 
 
@@ -164,7 +171,9 @@ def _make_student(members: list[TrainSettings], problems: list[Problem]) -> nn.M
         for member, problem in zip(members, problems, strict=True)
     }
     if len(sizes) > 1:
-        raise ConfigError(f"students side by side must have equal shapes, got {len(sizes)} different ones")
+        raise ConfigError(
+            f"students side by side must have equal shapes, got {len(sizes)} different ones"
+        )
     rngs = [generator("student", member.seeds()["student"]) for member in members]
     student: nn.Module = resolve("student", STUDENTS, members[0].student)(sizes.pop(), rngs)
     return student
@@ -175,19 +184,24 @@ def _make_optimiser(student: nn.Module, members: list[TrainSettings]) -> torch.o
     named = list(student.named_parameters())
     matrices = [p for name, p in named if name.rsplit(".", 1)[-1] in DECAYED]
     others = [p for name, p in named if name.rsplit(".", 1)[-1] not in DECAYED]
-    groups = [{"params": matrices, "weight_decay": members[0].decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=members[0].learning_rate, fused=True)
+    groups = [
+        {"params": matrices, "weight_decay": members[0].decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [g for g in groups if g["params"]], lr=members[0].learning_rate, fused=True
+    )
 
 
 def _device(name: str) -> str:
     try:
         kind = torch.device(name).type
     except RuntimeError:
-        raise ConfigError(f"--device {name!r}: not a device; use cpu, cuda, cuda:1 or mps") from None
+        raise ConfigError(
+            f"--device {name!r}: not a device; use cpu, cuda, cuda:1 or mps"
+        ) from None
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: no CUDA device is visible; use --device cpu")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"--device {name}: no Apple GPU is visible; use --device cpu")
     return name
-
-

@@ -1,5 +1,6 @@
 """The hypernetwork: weights of a small ReLU network generated from the task encoding."""
 
+from itertools import pairwise
 from math import sqrt
 
 import torch
@@ -20,7 +21,7 @@ class Hypernetwork(nn.Module):
         super().__init__()
         self.embed = Embedder(sizes, rngs)
         dims = [sizes.x_dim, *[sizes.width] * sizes.depth, sizes.out_dim]
-        self.shapes = list(zip(dims, dims[1:], strict=False))
+        self.shapes = list(pairwise(dims))
         matrices = sum(fan_in * fan_out for fan_in, fan_out in self.shapes)
         self.matrices = Linear(self.embed.out_dim, matrices, rngs, init=_unit_normal)
         self.biases = Linear(self.embed.out_dim, sum(dims[1:]), rngs, init=_zeros)

@@ -1,7 +1,7 @@
 """Building blocks that hold the weights of several students at once.
 
-Axis letters: e members (students of equal shape trained side by side), n rows, b tasks, t samples, d width. Every member
-has weights of its own, drawn from a generator of its own, so a member trains as it would alone.
+Axis letters: e members (students of equal shape trained side by side), n rows, b tasks, t samples, d width. Every
+member has weights of its own, drawn from a generator of its own, so a member trains as it would alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,12 @@ class Linear(nn.Module):
     """One affine map per member: (e, n, in) to (e, n, out). `weight` is decayed in training, `bias` is not."""
 
     def __init__(
-        self, fan_in: int, fan_out: int, rngs: Generators, init: Init = lecun_normal, bias: bool = True
+        self,
+        fan_in: int,
+        fan_out: int,
+        rngs: Generators,
+        init: Init = lecun_normal,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.stack([init(fan_in, fan_out, rng) for rng in rngs]))
@@ -75,15 +80,17 @@ class Linear(nn.Module):
 class TaskLinear(Linear):
     """An affine map of [z, x] where z is one vector per task, shared by the task's samples.
 
-    The part of z is computed once per task instead of once per sample: the same numbers at a fraction of the work when z
-    is long (few-shot: 1,600 entries, 16 samples).
+    The part of z is computed once per task instead of once per sample: the same numbers at a fraction of the work
+    when z is long (few-shot: 1,600 entries, 16 samples).
     """
 
     def __init__(self, z_dim: int, x_dim: int, fan_out: int, rngs: Generators) -> None:
         super().__init__(z_dim + x_dim, fan_out, rngs)
         self.z_dim = z_dim
 
-    def of_task(self, z: Float[Tensor, "e b z"], x: Float[Tensor, "e b t x"]) -> Float[Tensor, "e b t o"]:
+    def of_task(
+        self, z: Float[Tensor, "e b z"], x: Float[Tensor, "e b t x"]
+    ) -> Float[Tensor, "e b t o"]:
         """The image of every [z, x]."""
         members, tasks, samples, x_dim = x.shape
         from_x = torch.bmm(x.reshape(members, tasks * samples, x_dim), self.weight[:, self.z_dim :])
@@ -131,7 +138,9 @@ class Embedder(nn.Module):
 
     def __init__(self, sizes: Sizes, rngs: Generators) -> None:
         super().__init__()
-        self.table = TokenTable(sizes.vocabulary, self.TOKEN_WIDTH, rngs) if sizes.vocabulary else None
+        self.table = (
+            TokenTable(sizes.vocabulary, self.TOKEN_WIDTH, rngs) if sizes.vocabulary else None
+        )
         self.out_dim = sizes.z_dim * (self.TOKEN_WIDTH if sizes.vocabulary else 1)
 
     def forward(self, z: Float[Tensor, "e b z"]) -> Float[Tensor, "e b k"]:

@@ -13,7 +13,9 @@ class MLP(nn.Module):
         super().__init__()
         self.embed = Embedder(sizes, rngs)
         self.first = TaskLinear(self.embed.out_dim, sizes.x_dim, sizes.width, rngs)
-        self.hidden = nn.ModuleList(Linear(sizes.width, sizes.width, rngs) for _ in range(sizes.depth - 1))
+        self.hidden = nn.ModuleList(
+            Linear(sizes.width, sizes.width, rngs) for _ in range(sizes.depth - 1)
+        )
         self.out = Linear(sizes.width, sizes.out_dim, rngs)
 
     def forward(

@@ -20,18 +20,18 @@ from t2iprobe.errors import ConfigError
 class Transformer(nn.Module):
     """Causal attention with rotary positions and normalised queries and keys, for several members at once.
 
-    z is one token (or, embedded, one token per word) and every input is one token; the prediction for x_t is read at its
-    position. Attention and feed-forward matrices start Xavier-uniform and have no bias, as in the reference.
+    z is one token (or, embedded, one token per word) and every input is one token; the prediction for x_t is read at
+    its position. Attention and feed-forward matrices start Xavier-uniform and have no bias, as in the reference.
     """
 
     def __init__(self, sizes: Sizes, rngs: Generators) -> None:
         super().__init__()
         if sizes.width % (2 * sizes.heads):
             raise ConfigError(
-                f"--width {sizes.width}: must be a multiple of twice the number of heads ({2 * sizes.heads}) for rotary "
-                "positions"
+                f"--width {sizes.width}: must be a multiple of twice the number of heads "
+                f"({2 * sizes.heads}) for rotary positions"
             )
-        width = sizes.width
+        width, self.heads = sizes.width, sizes.heads
         self.words = TokenTable(sizes.vocabulary, width, rngs) if sizes.vocabulary else None
         self.embed_z = None if sizes.vocabulary else Linear(sizes.z_dim, width, rngs, bias=False)
         self.embed_x = Linear(sizes.x_dim, width, rngs)
@@ -52,14 +52,13 @@ class Transformer(nn.Module):
             prefix = self.words(z)
         h = torch.cat([prefix, inputs], dim=2)
         length, skip = h.shape[2], prefix.shape[2]
-        rotation = rotary_table(h.shape[3] // self.blocks[0].heads, length, h.device)
+        rotation = rotary_table(h.shape[3] // self.heads, length, h.device)
         for number, block in enumerate(self.blocks):
             inner: Tape = None if tape is None else {}
             h = block(h, rotation, inner)
             for name, activation in (inner or {}).items():
                 note(tape, f"block.{number}/{name}", activation[:, :, skip:])
         h = self.norm(h[:, :, skip:].flatten(1, 2))
-        note(tape, "norm", h.view(members, tasks, samples, -1))
         y: Tensor = self.out(h).view(members, tasks, samples, -1)
         note(tape, "output", y)
         return y
@@ -82,7 +81,9 @@ class Block(nn.Module):
         self.up = Linear(width, sizes.feedforward, rngs, xavier_uniform, bias=False)
         self.down = Linear(sizes.feedforward, width, rngs, xavier_uniform, bias=False)
 
-    def forward(self, h: Float[Tensor, "e b l d"], rotation: tuple[Tensor, Tensor], tape: Tape) -> Tensor:
+    def forward(
+        self, h: Float[Tensor, "e b l d"], rotation: tuple[Tensor, Tensor], tape: Tape
+    ) -> Tensor:
         """The residual stream after this block."""
         shape = h.shape
         rows = h.flatten(1, 2)
@@ -92,9 +93,9 @@ class Block(nn.Module):
         note(tape, "feedforward/pre", inner.view(*shape[:3], -1))
         inner = nn.functional.gelu(inner, approximate="tanh")
         note(tape, "feedforward/post", inner.view(*shape[:3], -1))
-        rows = rows + self.down(inner)
-        note(tape, "out", rows.view(shape))
-        return rows.view(shape)
+        out: Tensor = (rows + self.down(inner)).view(shape)
+        note(tape, "out", out)
+        return out
 
     def _attend(self, rows: Tensor, shape: torch.Size, rotation: tuple[Tensor, Tensor]) -> Tensor:
         members, tasks, length, width = shape
@@ -102,7 +103,10 @@ class Block(nn.Module):
         q = self.norm_query(self.query(rows).view(members, -1, split[-1])).view(split)
         k = self.norm_key(self.key(rows).view(members, -1, split[-1])).view(split)
         v = self.value(rows).view(split)
-        q, k, v = (part.flatten(0, 1).transpose(1, 2) for part in (rotate(q, rotation), rotate(k, rotation), v))
+        q, k, v = (
+            part.flatten(0, 1).transpose(1, 2)
+            for part in (rotate(q, rotation), rotate(k, rotation), v)
+        )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         merged: Tensor = self.merge(mixed.transpose(1, 2).reshape(members, -1, width))
         return merged
@@ -116,7 +120,9 @@ def rotary_table(width: int, length: int, device: torch.device) -> tuple[Tensor,
     return angles.cos(), angles.sin()
 
 
-def rotate(rows: Float[Tensor, "e b l h k"], table: tuple[Tensor, Tensor]) -> Float[Tensor, "e b l h k"]:
+def rotate(
+    rows: Float[Tensor, "e b l h k"], table: tuple[Tensor, Tensor]
+) -> Float[Tensor, "e b l h k"]:
     """Queries or keys turned by their position: pairs (j, j + width / 2) rotate in their plane."""
     first, second = rows.chunk(2, dim=-1)
     return rows * table[0] + torch.cat([-second, first], dim=-1) * table[1]

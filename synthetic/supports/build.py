@@ -15,9 +15,11 @@ from synthetic.supports.combos import (
     Support,
     all_combinations,
     count_combinations,
+    count_components,
     min_connected,
+    uses_any,
 )
-from synthetic.supports.drawn import balanced_seen, random_seen
+from synthetic.supports.drawn import ATTEMPTS, balanced_seen, random_seen
 from t2iprobe.errors import ConfigError, unknown
 from t2iprobe.seeding import derive
 
@@ -80,7 +82,13 @@ def make_support(
             f"support '{name}' with {num_modules} modules, {num_hot} hot has {len(seen)} seen and "
             f"{len(held_out)} held-out combinations: both must be at least 1"
         )
-    return Support(name, seen, held_out, note)
+    support = Support(name, seen, held_out, note)
+    if support.unseen_modules and name != "omitted":
+        raise ConfigError(
+            f"support '{name}' with {num_modules} modules, {num_hot} hot and {len(seen)} seen combinations leaves "
+            f"modules {', '.join(map(str, support.unseen_modules))} unseen: use --hot 2 or more and hold out less"
+        )
+    return support
 
 
 def _check_sizes(num_modules: int, num_hot: int) -> None:
@@ -165,9 +173,9 @@ def _ring_and_halves(request: Request) -> tuple[Bools, Bools, Bools]:
     for start in range(size):
         arc = np.zeros(size, dtype=bool)
         arc[(start + np.arange(request.num_hot + 1)) % size] = True
-        ring |= ~combos[:, ~arc].any(axis=1)
+        ring |= ~uses_any(combos, ~arc)
     half = size // 2
-    halves = ~combos[:, :half].any(axis=1) | ~combos[:, half:].any(axis=1)
+    halves = ~uses_any(combos, slice(half)) | ~uses_any(combos, slice(half, None))
     return combos, ring, halves
 
 
@@ -194,19 +202,21 @@ def _disconnected_one(request: Request) -> Built:
             best = size
     mask = _within(combos, best)
     extra = max(0, int(mask.sum()) - request.num_seen)
-    single = combos.sum(axis=1) == 1
-    free = np.flatnonzero(mask & ~single)
-    if extra > len(free):
-        raise ConfigError(
-            f"support 'disconnected-one' cannot hold out {num_held} of {len(combos)} combinations and keep every "
-            "module seen: ask for a lower --frac-ood"
-        )
-    mask[request.rng.choice(free, extra, replace=False)] = False
-    return _split(combos, mask, f"modules 0 to {best - 1} never meet the others")
+    free = np.flatnonzero(mask & (combos.sum(axis=1) > 1))
+    for _ in range(ATTEMPTS if extra <= len(free) and request.num_hot > 1 else 0):
+        chosen = mask.copy()
+        chosen[request.rng.choice(free, extra, replace=False)] = False
+        if count_components(combos[chosen]) == 2:
+            return _split(combos, chosen, f"modules 0 to {best - 1} never meet the others")
+    raise ConfigError(
+        f"support 'disconnected-one' cannot hold out {num_held} of {len(combos)} combinations with "
+        f"{request.num_modules} modules, {request.num_hot} hot and keep two joined "
+        "groups: use --hot 2 or more and a lower --frac-ood"
+    )
 
 
 def _within(combos: Bools, size: int) -> Bools:
-    return ~combos[:, :size].any(axis=1) | ~combos[:, size:].any(axis=1)
+    return ~uses_any(combos, slice(size)) | ~uses_any(combos, slice(size, None))
 
 
 def _omitted(request: Request) -> Built:
@@ -219,7 +229,7 @@ def _popular(request: Request) -> Built:
     """Everything that uses one of the first n modules, then a random part of what uses the next one."""
     combos = request.combos
     counts = [
-        int(combos[:, :size].any(axis=1).sum()) for size in range(1, request.num_modules + 1)
+        int(uses_any(combos, slice(size)).sum()) for size in range(1, request.num_modules + 1)
     ]
     size = sum(count <= request.num_seen for count in counts)
     if size == 0:
@@ -227,8 +237,10 @@ def _popular(request: Request) -> Built:
             f"support 'popular' needs at least {counts[0]} seen combinations (all that use one module); "
             f"{request.num_seen} asked: lower --frac-ood to {1 - counts[0] / len(combos):.4g} or less"
         )
-    mask = combos[:, :size].any(axis=1)
-    candidates = np.flatnonzero(~mask & combos[:, size]) if size < request.num_modules else np.array([], int)
+    mask = uses_any(combos, slice(size))
+    candidates = (
+        np.flatnonzero(~mask & combos[:, size]) if size < request.num_modules else np.array([], int)
+    )
     count = min(request.num_seen - int(mask.sum()), len(candidates))
     mask[request.rng.choice(candidates, count, replace=False)] = True
     return _split(combos, mask, f"modules 0 to {size - 1} are in every combination they can be in")
@@ -244,7 +256,8 @@ def _rare(request: Request) -> Built:
         (
             size
             for size in range(2, total)
-            if count_combinations(size, min(size, request.num_hot)) + total - size <= request.num_seen
+            if count_combinations(size, min(size, request.num_hot)) + total - size
+            <= request.num_seen
         ),
         default=0,
     )
@@ -254,13 +267,19 @@ def _rare(request: Request) -> Built:
             f"support 'rare' needs --hot of 2 or more and at least {fewest} seen combinations with {total} modules; "
             f"got --hot {request.num_hot} and {request.num_seen} seen"
         )
-    mask = ~combos[:, core:].any(axis=1)
+    mask = ~uses_any(combos, slice(core, None))
     pairs = combos.sum(axis=1) == 2
-    mask |= pairs & combos[:, 0] & combos[:, core:].any(axis=1)
-    first = combos[:, core] & combos[:, :core].any(axis=1) & ~combos[:, core + 1 :].any(axis=1)
+    mask |= pairs & combos[:, 0] & uses_any(combos, slice(core, None))
+    first = (
+        combos[:, core] & uses_any(combos, slice(core)) & ~uses_any(combos, slice(core + 1, None))
+    )
     candidates = np.flatnonzero(first & ~mask)
     mask[candidates[: request.num_seen - int(mask.sum())]] = True
-    return _split(combos, mask, f"modules {core + 1} to {total - 1} are seen once, with module 0; no randomness")
+    return _split(
+        combos,
+        mask,
+        f"modules {core + 1} to {total - 1} are seen once, with module 0; no randomness",
+    )
 
 
 SUPPORTS: dict[str, Callable[[Request], Built]] = {

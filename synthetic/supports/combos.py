@@ -39,7 +39,7 @@ class Support:
     @property
     def usage(self) -> Ints:
         """(M,) how many seen combinations use each module."""
-        return self.seen.sum(axis=0)
+        return np.asarray(self.seen.sum(axis=0), dtype=np.int64)
 
     @property
     def unseen_modules(self) -> tuple[int, ...]:
@@ -107,6 +107,11 @@ def codes(rows: Bools) -> Ints:
     """(n,) one integer per combination, bit m set when module m is active (M <= 62)."""
     powers = np.left_shift(np.int64(1), np.arange(rows.shape[1], dtype=np.int64))
     return rows.astype(np.int64) @ powers
+
+
+def uses_any(rows: Bools, modules: slice | Bools) -> Bools:
+    """(n,) whether a combination uses at least one of some modules."""
+    return np.asarray(rows[:, modules].any(axis=1), dtype=np.bool_)
 
 
 def count_components(rows: Bools) -> int:

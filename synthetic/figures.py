@@ -1,0 +1,274 @@
+"""Figures of runs and sweeps: every one carries the additive and the blind line."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from synthetic.sweeps.presets import Preset
+from t2iprobe.report.style import BLUE, GREEN, INK, MARKERS, MUTED, ORANGE, SERIES, styled
+
+Rows = Sequence[dict[str, Any]]
+MEASURE_NAMES = {"r2_pooled": "R² (pooled)", "accuracy": "accuracy"}
+
+
+def measure_of(rows: Rows) -> str:
+    """The measure drawn: pooled R2, or accuracy for the grid."""
+    return (
+        "accuracy" if any(row.get("held_out_accuracy") is not None for row in rows) else "r2_pooled"
+    )
+
+
+@styled
+def learning_curve(rows: Rows, baselines: dict[str, float | None], measure: str) -> Figure:
+    """Test and held-out score by step, with the two baselines of the held-out set.
+
+    Args:
+        rows: the rows of metrics.parquet.
+        baselines: "additive" and "blind", on held-out tasks.
+        measure: the column drawn.
+    """
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for split, color, marker in (("test", BLUE, "o"), ("held_out", ORANGE, "s")):
+        part = [
+            (row["step"], row[measure])
+            for row in rows
+            if row["split"] == split and row[measure] is not None
+        ]
+        if part:
+            axes.plot(
+                *zip(*part, strict=True),
+                color=color,
+                marker=marker,
+                ms=3.5,
+                lw=1.4,
+                label=split.replace("_", " "),
+            )
+    _lines(axes, baselines)
+    values = [row[measure] for row in rows if row[measure] is not None]
+    _limits(axes, [*values, *baselines.values()])
+    axes.set_xlabel("step")
+    axes.set_ylabel(MEASURE_NAMES[measure])
+    axes.legend(loc="best")
+    axes.grid(axis="y")
+    return figure
+
+
+@styled
+def layers(decodability: dict[str, dict[str, Any]]) -> Figure | None:
+    """Decodability of each layer on test and held-out tasks, beside what the encoding gives; None without probes."""
+    names = [name for name in decodability if decodability[name].get("held_out") is not None]
+    if not names:
+        return None
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(names))
+    for split, color, marker in (("test", BLUE, "o"), ("held_out", ORANGE, "s")):
+        values = [decodability[name][split] for name in names]
+        axes.plot(
+            places, values, color=color, marker=marker, ms=4, lw=1.4, label=split.replace("_", " ")
+        )
+    given = decodability[names[0]]["from_input"]["held_out"]
+    if given is not None:
+        axes.axhline(given, color=GREEN, lw=1, ls=":", label="from the encoding alone")
+    _limits(axes, [decodability[n][s] for n in names for s in ("test", "held_out")])
+    axes.set_xticks(places, names, rotation=30, ha="right")
+    axes.set_ylabel("decodability (R²)")
+    axes.legend(loc="best")
+    axes.grid(axis="y")
+    return figure
+
+
+@styled
+def sweep_figure(preset: Preset, rows: Rows) -> Figure:
+    """Held-out (full) and test (open) score along the preset's axis, and decodability against held-out score."""
+    figure = Figure(figsize=(10.4, 4.0), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
+    done = [row for row in rows if row["status"] == "done"]
+    measure = measure_of(done)
+    if preset.x in ("encoding", "support"):
+        _categories(left, preset.x, done, measure)
+    else:
+        _curves(left, preset, done, measure)
+    left.set_ylabel(f"{MEASURE_NAMES[measure]}: mean over seeds")
+    left.grid(axis="y")
+    _scatter(right, done, measure, preset.line or preset.x)
+    return figure
+
+
+def _categories(axes: Axes, axis: str, rows: Rows, measure: str) -> None:
+    """One column per category: every seed a mark, with short lines for the baselines of the category."""
+    names = list(dict.fromkeys(row[axis] for row in rows))
+    for place, name in enumerate(names):
+        part = [row for row in rows if row[axis] == name]
+        first = place == 0
+        for split, color, marker, shift in (
+            ("test", BLUE, "o", -0.15),
+            ("held_out", ORANGE, "s", 0.15),
+        ):
+            values = [row[f"{split}_{measure}"] for row in part]
+            label = split.replace("_", " ") if first else None
+            axes.plot(
+                [place + shift] * len(values),
+                values,
+                color=color,
+                marker=marker,
+                ms=5,
+                ls="",
+                label=label,
+                mfc="none",
+            )
+        for baseline, style in (("additive", "-"), ("blind", ":")):
+            value = _mean([row[f"{baseline}_held_out_{measure}"] for row in part])
+            if value is not None:
+                label = f"{baseline} (held out)" if first else None
+                axes.plot(
+                    [place - 0.35, place + 0.35],
+                    [value, value],
+                    color=INK,
+                    ls=style,
+                    lw=1.2,
+                    label=label,
+                )
+    _limits(
+        axes,
+        [
+            row[f"{s}_{measure}"]
+            for row in rows
+            for s in ("test", "held_out", "blind_held_out", "additive_held_out")
+        ],
+    )
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    axes.legend(loc="best")
+
+
+def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
+    """Mean over seeds along a numeric axis, one pair of lines per value of the line axis."""
+    by_line: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_line[row.get(preset.line, "")].append(row)
+    for number, (name, part) in enumerate(by_line.items()):
+        color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        for split, style, fill in (("held_out", "-", color), ("test", "--", "none")):
+            points = _averaged(part, preset.x, f"{split}_{measure}")
+            label = f"{preset.line} {name}" if split == "held_out" else None
+            axes.plot(
+                *points, color=color, marker=marker, ms=4, ls=style, lw=1.3, mfc=fill, label=label
+            )
+    for baseline, style in (("additive", "-."), ("blind", ":")):
+        points = _averaged(rows, preset.x, f"{baseline}_held_out_{measure}")
+        axes.plot(*points, color=MUTED, ls=style, lw=1.3, label=f"{baseline} baseline (held out)")
+    _limits(
+        axes,
+        [
+            row[f"{s}_{measure}"]
+            for row in rows
+            for s in ("test", "held_out", "additive_held_out", "blind_held_out")
+        ],
+    )
+    if preset.log_x:
+        axes.set_xscale("log")
+    axes.set_xlabel("combinations seen in training" if preset.x == "seen" else preset.x)
+    axes.legend(loc="best", title="solid: held out, dashed: test")
+
+
+def _scatter(axes: Axes, rows: Rows, measure: str, by: str) -> None:
+    """Decodability of the compared layer on held-out tasks against the held-out score, one mark per student."""
+    names = list(dict.fromkeys(row.get(by) for row in rows))
+    points = []
+    for number, name in enumerate(names):
+        part = [
+            (row["decodability_held_out"], row[f"held_out_{measure}"])
+            for row in rows
+            if row.get(by) == name
+            and row["decodability_held_out"] is not None
+            and row[f"held_out_{measure}"] is not None
+        ]
+        points += part
+        if part:
+            color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+            axes.plot(
+                *zip(*part, strict=True),
+                color=color,
+                marker=marker,
+                ms=4.5,
+                ls="",
+                mfc="none",
+                label=str(name),
+            )
+    if points:
+        _limits(axes, [y for _, y in points])
+        axes.set_xlim(left=max(-0.6, min(x for x, _ in points) - 0.05))
+    axes.set_xlabel("decodability on held-out tasks (R²)")
+    axes.set_ylabel(f"held-out {MEASURE_NAMES[measure]}")
+    if len(names) <= 8:
+        axes.legend(loc="best", fontsize=7)
+
+
+@styled
+def approximation_figure(rows: Rows) -> Figure:
+    """Error against pieces (slope -2) and neurons against error, by number of modules."""
+    figure = Figure(figsize=(10.4, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, modules in enumerate(dict.fromkeys(row["modules"] for row in rows)):
+        part = [row for row in rows if row["modules"] == modules]
+        color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        pieces = [row["pieces"] for row in part]
+        left.plot(
+            pieces,
+            [r["error_found"] for r in part],
+            color=color,
+            marker=marker,
+            ms=4,
+            lw=1.3,
+            label=f"M = {modules}",
+        )
+        left.plot(pieces, [r["error_bound"] for r in part], color=color, lw=1, ls=":")
+        right.plot(
+            [r["error_bound"] for r in part],
+            [r["neurons"] for r in part],
+            color=color,
+            marker=marker,
+            ms=4,
+            lw=1.3,
+        )
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.grid()
+    left.set_xlabel("pieces per square")
+    left.set_ylabel("largest error (dotted: guaranteed)")
+    right.set_xlabel("guaranteed error")
+    right.set_ylabel("neurons")
+    left.legend(loc="best")
+    return figure
+
+
+def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
+    groups: dict[float, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.get(y) is not None:
+            groups[row[x]].append(row[y])
+    xs = sorted(groups)
+    return xs, [sum(groups[value]) / len(groups[value]) for value in xs]
+
+
+def _lines(axes: Axes, baselines: dict[str, float | None]) -> None:
+    for (name, value), style in zip(baselines.items(), ("-.", ":"), strict=False):
+        if value is not None:
+            axes.axhline(value, color=MUTED, lw=1.2, ls=style, label=f"{name} baseline (held out)")
+
+
+def _limits(axes: Axes, values: Sequence[float | None]) -> None:
+    """R2 has a heavy lower tail: what lies far below 0 is cut off at -0.3."""
+    found = [value for value in values if value is not None]
+    if found:
+        axes.set_ylim(max(-0.3, min(found) - 0.05), min(1.03, max(found) + 0.08))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found else None

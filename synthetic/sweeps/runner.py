@@ -1,0 +1,169 @@
+"""Runs the cells of a sweep, keeps what came out in one table, and can be stopped and continued at any time."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from synthetic.runs import train_together
+from synthetic.settings import SweepSettings
+from synthetic.supports import make_support
+from synthetic.sweeps.presets import APPROXIMATION, Cell, cells, command
+from t2iprobe.errors import ConfigError
+from t2iprobe.progress import console
+from t2iprobe.store import RunFolder, write_json, write_table
+
+RESULTS = "results.parquet"
+MEASURES = ("r2", "r2_pooled", "r2_median", "accuracy", "episode_accuracy", "accuracy_optimal")
+LARGEST_STACK = 16
+
+
+def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
+    """Train what is missing of a sweep, then write its table, figure and report; the rows of the table.
+
+    Cells that cannot exist (a fraction that leaves too few combinations, say) are kept with the reason.
+
+    Raises:
+        ConfigError: unknown preset, or a folder that holds another sweep.
+        DataError: the folder is no sweep or in use.
+    """
+    if settings.preset == APPROXIMATION and settings.task != "hyperteacher":
+        raise ConfigError("the approximation is of the hyperteacher: leave out --task preference")
+    planned = [] if settings.preset == APPROXIMATION else list(cells(settings))
+    record = {k: v for k, v in asdict(settings).items() if k not in ("out", "device", "stack")}
+    with RunFolder(settings.out).locked():
+        folder = RunFolder.open(settings.out, record)
+        folder.set_stage("sweep", "running", cells=len(planned))
+        rows = (
+            _approximate(settings)
+            if settings.preset == APPROXIMATION
+            else _train_all(settings, planned)
+        )
+        write_table(settings.out / RESULTS, rows)
+        folder.set_stage("sweep", "done", cells=len(rows))
+        _summarise(settings, rows)
+        from synthetic.report import build_report
+
+        build_report(settings.out)
+    return rows
+
+
+def _approximate(settings: SweepSettings) -> list[dict[str, Any]]:
+    from synthetic.sweeps.approximation import approximation_rows
+
+    return approximation_rows(settings)
+
+
+def _train_all(settings: SweepSettings, planned: list[Cell]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    possible = []
+    for cell in planned:
+        reason = _impossible(cell)
+        if reason:
+            rows.append(_place(cell, settings) | {"status": "impossible", "reason": reason})
+        else:
+            possible.append(cell)
+    done = 0
+    for group in _groups(possible, settings):
+        console.print(
+            f"{done + 1} to {done + len(group)} of {len(possible)}: {group[0].name}",
+            highlight=False,
+        )
+        summaries = train_together([cell.settings for cell in group], group[0].settings.out)
+        for cell, summary in zip(group, summaries, strict=True):
+            rows.append(
+                _place(cell, settings) | {"status": "done", "reason": ""} | flatten(summary)
+            )
+        done += len(group)
+        write_table(settings.out / RESULTS, _aligned(rows))
+    return _aligned(rows)
+
+
+def _impossible(cell: Cell) -> str:
+    """Why a cell's support cannot exist; empty when it can."""
+    s = cell.settings
+    try:
+        make_support(s.support, s.modules, s.hot, s.frac_ood, s.train_tasks, s.seeds()["split"])
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _groups(planned: list[Cell], settings: SweepSettings) -> Iterator[list[Cell]]:
+    """Cells one by one, or the seeds of one place side by side where that is faster."""
+    side_by_side = settings.stack == "yes" or (
+        settings.stack == "auto" and settings.device != "cpu"
+    )
+    if not side_by_side:
+        yield from ([cell] for cell in planned)
+        return
+    by_place: dict[str, list[Cell]] = {}
+    for cell in planned:
+        by_place.setdefault(cell.name.rsplit("-seed=", 1)[0], []).append(cell)
+    for group in by_place.values():
+        for start in range(0, len(group), LARGEST_STACK):
+            yield group[start : start + LARGEST_STACK]
+
+
+def _place(cell: Cell, settings: SweepSettings) -> dict[str, Any]:
+    axes = {k: "x".join(map(str, v)) if isinstance(v, tuple) else v for k, v in cell.axes.items()}
+    folder = Path("runs") / cell.name
+    return {
+        "cell": cell.name,
+        "folder": str(folder),
+        "command": command(cell.settings),
+        "size": settings.size,
+        **axes,
+    }
+
+
+def flatten(summary: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a run's summary that a sweep compares, under flat names.
+
+    The layer whose decodability is compared is fixed beforehand: the last hidden layer after its non-linearity (for a
+    transformer, the last block's output).
+    """
+    flat: dict[str, Any] = {}
+    for split in ("test", "held_out"):
+        sources = {
+            "": summary[split],
+            "additive_": summary["baselines"]["additive"][split],
+            "blind_": summary["baselines"]["blind"][split],
+        }
+        for prefix, scores in sources.items():
+            flat |= {f"{prefix}{split}_{m}": scores[m] for m in MEASURES if m in scores}
+    layer = list(summary["decodability"])[-1] if summary["decodability"] else ""
+    flat["layer"] = layer
+    for split in ("test", "held_out"):
+        of_layer = summary["decodability"].get(layer, {})
+        flat[f"decodability_{split}"] = of_layer.get(split)
+        flat[f"from_input_{split}"] = of_layer.get("from_input", {}).get(split)
+    support = summary["support"]
+    flat |= {name: support[name] for name in ("seen", "held_out", "components")}
+    flat["unseen_modules"] = len(support["unseen_modules"])
+    flat["beats_additive"] = summary["composes"]["beats_additive"]
+    flat |= {"steps": summary["settings"]["steps"], "parameters": summary["parameters"]}
+    flat |= {name: summary["cost"][name] for name in ("cpu_ms_per_step", "wall_s")}
+    return flat
+
+
+def _aligned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same columns in every row, in order of first appearance."""
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns |= dict.fromkeys(row)
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def _summarise(settings: SweepSettings, rows: list[dict[str, Any]]) -> None:
+    summary = {
+        "schema_version": 1,
+        "kind": "synthetic sweep",
+        "preset": settings.preset,
+        "size": settings.size,
+        "task": settings.task,
+        "cells": len(rows),
+        "impossible": sum(row["status"] == "impossible" for row in rows),
+        "beats_additive": sum(bool(row.get("beats_additive")) for row in rows),
+    }
+    write_json(settings.out / "summary.json", summary)

@@ -1,0 +1,206 @@
+"""The commands, from arguments to files, and every kind of bad input."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from synthetic.commands import main
+from synthetic.settings import SweepSettings, TrainSettings
+from synthetic.sweeps import presets
+from synthetic.sweeps.presets import PRESETS, cells, command
+from t2iprobe.errors import T2IProbeError
+from t2iprobe.store import read_json, read_table
+
+QUICK = [
+    *(
+        "--modules=6",
+        "--hot=2",
+        "--steps=6",
+        "--width=8",
+        "--batch-tasks=8",
+        "--samples=4",
+        "--eval-tasks=16",
+    ),
+    *("--probe-tasks=24", "--eval-every=3", "--inputs=4", "--outputs=3", "--hidden", "5"),
+]
+
+
+def test_train_writes_what_it_promises(tmp_path, capsys):
+    out = tmp_path / "ht"
+    assert main(["train", *QUICK, "--out", str(out)]) == 0
+    summary = read_json(out / "summary.json")
+    for split in ("test", "held_out"):
+        assert {"r2", "r2_pooled", "r2_median"} <= set(summary[split])
+        assert {"r2", "r2_pooled", "r2_median"} <= set(summary["baselines"]["additive"][split])
+        assert {"r2", "r2_pooled", "r2_median"} <= set(summary["baselines"]["blind"][split])
+    layers = summary["decodability"]
+    assert list(layers) == ["hidden.0/pre", "hidden.0/post", "hidden.1/pre", "hidden.1/post"]
+    assert {"test", "held_out"} <= set(summary["output_decodability"])
+    assert all({"test", "held_out", "from_input"} <= set(layer) for layer in layers.values())
+    assert {"test", "held_out"} <= set(summary["output_decodability"])
+    assert layers["hidden.0/pre"]["test"] == pytest.approx(
+        1, abs=1e-3
+    )  # affine in z by construction (O10)
+    support = summary["support"]
+    assert (support["seen"], support["held_out"], support["components"]) == (16, 5, 1)
+    assert support["unseen_modules"] == []
+    assert {"wall_s", "cpu_ms_per_step"} <= set(summary["cost"])
+    assert {"torch", "python"} <= set(summary["versions"])
+    assert summary["seeds"] == dict.fromkeys(("teacher", "split", "encoding", "data", "student"), 1)
+    assert not summary["composes"]["beats_additive"]
+    assert "It has not composed" in capsys.readouterr().out
+    assert "It has not composed" in (out / "report.html").read_text()
+    assert [row["step"] for row in read_table(out / "metrics.parquet")] == [3, 3, 6, 6]
+    assert len(read_table(out / "decodability.parquet")) == 6 * 2 * 6
+    before = (out / "summary.json").stat().st_mtime_ns
+    assert main(["train", *QUICK, "--out", str(out)]) == 0
+    assert (out / "summary.json").stat().st_mtime_ns == before
+    with pytest.raises(T2IProbeError, match="--width was 8, now 9"):
+        main(["train", *QUICK, "--width", "9", "--out", str(out)])
+
+
+def test_train_on_the_grid(tmp_path):
+    arguments = [
+        *QUICK,
+        "--task",
+        "preference",
+        "--features",
+        "8",
+        "--horizon",
+        "4",
+        "--objects",
+        "2",
+    ]
+    assert main(["train", *arguments, "--out", str(tmp_path / "grid")]) == 0
+    summary = read_json(tmp_path / "grid" / "summary.json")
+    assert {"accuracy", "episode_accuracy"} <= set(summary["held_out"])
+    assert 0 < summary["baselines"]["additive"]["held_out"]["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("preset", sorted([*PRESETS, "approximation"]))
+def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
+    monkeypatch.setitem(presets.SEEDS, "smoke", (1,))
+    small = {
+        "steps": 4,
+        "eval_every": 4,
+        "eval_tasks": 16,
+        "probe_tasks": 24,
+        "batch_tasks": 8,
+        "width": 8,
+    }
+    monkeypatch.setitem(presets.SIZES, "smoke", presets.SIZES["smoke"] | small)
+    out = tmp_path / preset
+    assert main(["sweep", preset, "--size", "smoke", "--out", str(out)]) == 0
+    rows = read_table(out / "results.parquet")
+    assert {row["status"] for row in rows} <= {"done", "impossible"}
+    assert any(row["status"] == "done" for row in rows)
+    assert all(row["reason"] for row in rows if row["status"] == "impossible")
+    page = (out / "report.html").read_text()
+    assert "<svg" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert (out / "figures" / f"{preset}.png").stat().st_size > 5000
+    if preset == "tasks":
+        assert any("are needed" in row["reason"] for row in rows)  # C4: kept with the reason
+        assert "are needed" in page
+    if preset == "encodings":
+        done = next(row for row in rows if row["status"] == "done")
+        assert (
+            done["held_out_r2_pooled"]
+            == read_json(out / done["folder"] / "summary.json")["held_out"]["r2_pooled"]
+        )
+        stamp = (out / done["folder"] / "summary.json").stat().st_mtime_ns
+        assert main(["sweep", preset, "--size", "smoke", "--out", str(out)]) == 0
+        assert (out / done["folder"] / "summary.json").stat().st_mtime_ns == stamp
+        with pytest.raises(T2IProbeError, match="other settings"):
+            main(["sweep", preset, "--size", "cpu", "--out", str(out)])
+
+
+@pytest.mark.parametrize("size", ["smoke", "cpu", "paper"])
+@pytest.mark.parametrize("task", ["hyperteacher", "preference"])
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_cells_have_names_of_their_own_and_commands_that_parse(tmp_path, preset, size, task):
+    from t2iprobe.commands.parsing import parse
+
+    made = list(cells(SweepSettings(preset, tmp_path, size, task)))
+    assert len({cell.name for cell in made}) == len(made) >= 2
+    for cell in made[:: max(1, len(made) // 3)]:
+        words = command(cell.settings).split()
+        assert words[:3] == ["t2iprobe", "synthetic", "train"]
+        assert parse(TrainSettings, words[3:], "train", "") == cell.settings
+
+
+def test_stacked_sweep_gives_the_same_numbers(tmp_path):
+    for name in ("no", "yes"):
+        main(
+            ["sweep", "support", "--size", "smoke", "--stack", name, "--out", str(tmp_path / name)]
+        )
+    one, other = (
+        {r["cell"]: r for r in read_table(tmp_path / n / "results.parquet")} for n in ("no", "yes")
+    )
+    for cell, row in one.items():
+        assert row["held_out_r2_pooled"] == pytest.approx(
+            other[cell]["held_out_r2_pooled"], abs=1e-3
+        )
+
+
+def test_report_can_be_written_again(tmp_path, capsys):
+    main(["train", *QUICK, "--out", str(tmp_path / "ht")])
+    (tmp_path / "ht" / "report.html").unlink()
+    assert main(["report", str(tmp_path / "ht")]) == 0
+    assert (tmp_path / "ht" / "report.html").exists()
+    assert "report.html" in capsys.readouterr().out
+    with pytest.raises(T2IProbeError, match=r"run\.json"):
+        main(["report", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["trian"], "did you mean 'train'"),
+        (["sweep", "encoding"], "did you mean 'encodings'"),
+        (["train", "--steps", "0"], "at least 1"),
+        (["train", "--encoding", "identiti"], "did you mean 'identity'"),
+        (["train", "--support", "ballanced"], "did you mean 'balanced'"),
+        (["train", "--modules", "7", "--encoding", "invertible"], "even number"),
+        (["train", "--modules", "8", "--hot", "2", "--frac-ood", "0.95"], "are needed"),
+        (["train", "--modules", "3", "--hot", "4"], "1 to the number of modules"),
+        (["train", "--frac-ood", "1.5"], "holds out"),
+        (["train", "--task", "preference", "--encoding", "fewshot"], "hyperteacher only"),
+        (["train", "--task", "preference", "--features", "4"], "at least the number of modules"),
+        (["train", "--student", "transformer", "--width", "30"], "multiple of twice"),
+        (["sweep", "approximation", "--task", "preference"], "hyperteacher"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, arguments, says):
+    with pytest.raises(T2IProbeError) as caught:
+        main([*arguments, "--out", str(tmp_path / "x")] if len(arguments) > 1 else arguments)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(T2IProbeError, match="not empty"):
+        main(["train", *QUICK, "--out", str(tmp_path)])
+
+
+def test_list_names_everything(capsys):
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    assert all(
+        name in said
+        for name in ("invertible-strong", "disconnected-one", "hypernetwork", "popularity", "fast")
+    )
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys; from synthetic.commands import main; main(['--help']); "
+        "print([m for m in ('torch', 'matplotlib', 'datasets', 'scipy', 'sklearn') if m in sys.modules])"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+    assert time.perf_counter() - start < 30
