@@ -1,0 +1,301 @@
+"""Puts the one-file HTML page together: tables and figures in, `report.html` and `figures/*.png` out."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from t2iprobe.report import formats, gallery, heatmaps, places, plots, style
+from t2iprobe.report.finding import find
+from t2iprobe.report.reading import RunData, TaskPoint, number, pick, read_run, value_of
+from t2iprobe.report.terms import FILES, TERMS
+
+OUTCOMES = ("right", "wrong", "malformed", "unscored")
+
+
+def build_page(run_folder: Path) -> Path:
+    """Write `report.html` and the figures of a run folder; the same data give the same bytes.
+
+    Raises:
+        DataError: the folder is not a run folder, or a table is missing or malformed.
+    """
+    run = read_run(run_folder)
+    html = render(run, run_folder / "figures")
+    path = run_folder / "report.html"
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(html, encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def render(run: RunData, figures: Path) -> str:
+    """The page as text; PNGs of its figures go to `figures`."""
+    at = places.headline(run)
+    rows = run.task_points(at.coding)
+    worst, best = gallery.choose(rows)
+
+    def shown(chosen: list[TaskPoint]) -> list[gallery.Exhibit]:
+        return [gallery.exhibit(run, row) for row in chosen]
+
+    return environment().get_template("report.html.j2").render(
+        run=run.run,
+        folder=run.folder,
+        summary=run.summary,
+        at=at,
+        finding=find(run.summary, run.correlation),
+        outcomes=_outcomes(run),
+        parts=_parts(run),
+        n_tasks=len(run.tasks),
+        codings=_codings(run, at, figures),
+        stops=heatmaps.scale_stops(),
+        text=_text(run, at, figures),
+        link=_link(run, rows, figures),
+        frequency=_frequency(run, rows, figures),
+        galleries=[
+            ("Worst", "lowest success first; equal ones by lowest decodability", shown(worst)),
+            ("Best", "highest success first; equal ones by highest decodability", shown(best)),
+        ],
+        settings=_flat(run.run.get("settings")),
+        model=_flat({k: v for k, v in (run.run.get("model") or {}).items() if k != "card"}),
+        card=_flat((run.run.get("model") or {}).get("card"), longest=400),
+        terms=TERMS,
+        files={name: text for name, text in FILES.items() if (run.folder / name).is_file()},
+    )  # fmt: skip
+
+
+def environment() -> Environment:
+    """The template environment: everything is escaped, since prompts and names are foreign text."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=ChainableUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "decimal": formats.decimal,
+        "percent": formats.percent,
+        "interval": formats.interval,
+        "p_value": formats.p_value,
+        "count": formats.count,
+        "duration": formats.duration,
+        "size": formats.size,
+        "value_of": value_of,
+        "width": _width,
+    }
+    made.globals["pick"] = pick
+    return made
+
+
+def picture(figure: Figure, name: str, alt: str, figures: Path | None = None) -> dict[str, Any]:
+    """What the template needs to inline a figure; with `figures` its PNG is written as well."""
+    if figures is not None:
+        style.save_png(figure, figures / f"{name}.png")
+    return {
+        "svg": Markup(style.svg(figure, name)),
+        "alt": alt,
+        "name": name,
+    }  # our own drawing, text escaped by it
+
+
+def _outcomes(run: RunData) -> list[dict[str, Any]]:
+    counts = pick(run.summary, "success", "outcomes") or {}
+    total = sum(number(counts.get(name)) or 0 for name in OUTCOMES)
+    return [
+        {
+            "name": name,
+            "n": int(number(counts.get(name)) or 0),
+            "share": (number(counts.get(name)) or 0) / total,
+        }
+        for name in OUTCOMES
+        if total
+    ]
+
+
+def _parts(run: RunData) -> list[dict[str, Any]]:
+    success = pick(run.summary, "success", "by_constituent") or {}
+    r2 = pick(run.summary, "decodability", "by_constituent") or {}
+    rho = pick(run.summary, "correlation", "by_constituent") or {}
+    names = places.ordered([*success, *r2])
+    return [
+        {
+            "name": name,
+            "success": success.get(name),
+            "r2": value_of(r2.get(name)),
+            "rho": rho.get(name) or {},
+        }
+        for name in names
+        if name != "all"
+    ]
+
+
+def _codings(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, Any]]:
+    shown = []
+    for coding in places.codings(run, at.coding):
+        found = (
+            places.heat_grid(run, coding, name, at) for name in places.constituents(run, coding)
+        )
+        grids = [grid for grid in found if grid is not None]
+        if not grids:
+            continue
+        sheet = heatmaps.heat_sheet(grids, f"{coding} coding, image stream, {at.pooling} pooling")
+        style.save_png(sheet, figures / f"heat-{coding}.png")
+        panels = []
+        for index, grid in enumerate(grids):
+            panel = picture(heatmaps.heat_panel(grid), f"heat-{coding}-{index}", _heat_alt(grid))
+            panels.append({**panel, "constituent": grid.constituent, "grid": grid})
+        shown.append({"name": coding, "panels": panels, "headline": coding == at.coding})
+    return shown
+
+
+def _heat_alt(grid: places.HeatGrid) -> str:
+    cells = [
+        (value, site, step)
+        for site, row in zip(grid.sites, grid.values, strict=True)
+        for step, value in zip(grid.steps, row, strict=True)
+        if value is not None
+    ]
+    shape = f"{len(grid.sites)} sites by {len(grid.steps)} steps"
+    what = f"Heat map of R² for {grid.constituent}, {grid.coding} coding: {shape}"
+    if not cells:
+        return f"{what}; no value is defined."
+    value, site, step = max(cells, key=lambda cell: cell[0])
+    return f"{what}; highest {formats.decimal(value)} at {site}, step {step}. The values are in the table below."
+
+
+def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, Any]]:
+    controls = pick(run.summary, "decodability", "controls") or {}
+    baselines = {
+        "bag of words": value_of(controls.get("bag_of_words")),
+        "shuffled labels": value_of(controls.get("shuffled_labels")),
+    }
+    lines = places.text_lines(run, at)
+    encoders = [line for line in lines if line.step is None]
+    streams = [line for line in lines if line.step is not None]
+    image = places.image_line(run, at)
+    shown = []
+    for name, title, members, label in (
+        ("text-encoders", "Text encoders", encoders, "layer of the text encoder, input first"),
+        (
+            "streams",
+            f"Denoiser, step {at.step}",
+            ([image] if image else []) + streams,
+            "block of the denoiser, input first",
+        ),
+    ):
+        if not members:
+            continue
+        figure = plots.layers_figure(members, baselines, label)
+        best = {
+            f"{m.component} {m.pooling}": max((v for v in m.values if v is not None), default=None)
+            for m in members
+        }
+        alt = f"R² of the {at.coding} coding over layers. Highest: " + ", ".join(
+            f"{line} {formats.decimal(value)}" for line, value in best.items()
+        )
+        shown.append({**picture(figure, name, alt, figures), "title": title})
+    return shown
+
+
+def _link(run: RunData, rows: list[TaskPoint], figures: Path) -> list[dict[str, Any]]:
+    shown = []
+    figure = plots.scatter_figure(rows)
+    if figure is not None:
+        alt = f"Scatter of decodability (across) and success (up) of {len(rows)} tasks, with group means and intervals."
+        shown.append(
+            {**picture(figure, "scatter", alt, figures), "title": "Each point is one task"}
+        )
+    estimates = correlations(run.correlation, places.headline(run).coding)
+    figure = plots.forest_figure(estimates)
+    if figure is not None:
+        alt = "Spearman correlations: " + ", ".join(
+            f"{name} {formats.decimal(value_of(estimate))}" for name, estimate in estimates.items()
+        )
+        shown.append(
+            {
+                **picture(figure, "correlations", alt, figures),
+                "title": "Correlation, overall and by group",
+            }
+        )
+    return shown
+
+
+def correlations(correlation: Mapping[str, Any], coding: str) -> dict[str, Any]:
+    """Every correlation over tasks of correlation.json by its name: overall, strata, clean images, parts, codings."""
+    named = {
+        "all tasks": correlation.get("overall"),
+        "within seen and held out": correlation.get("within"),
+    }
+    named |= {
+        f"only {name.replace('_', ' ')}": value
+        for name, value in (correlation.get("strata") or {}).items()
+    }
+    named["only clean images"] = correlation.get("among_clean")
+    named |= {
+        name: value
+        for name, value in (correlation.get("by_constituent") or {}).items()
+        if name != "all"
+    }
+    others = correlation.get("by_coding") or {}
+    named |= {f"{name} coding": value for name, value in others.items() if name != coding}
+    return {name: estimate for name, estimate in named.items() if isinstance(estimate, Mapping)}
+
+
+def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, Any]:
+    data = run.summary.get("frequency")
+    bins = pick(data, "bins") or []
+    shown = []
+    for measure, label in (
+        ("success", "success"),
+        ("decodability", "decodability at the headline site"),
+    ):
+        figure = plots.frequency_figure(bins, rows, measure, label)
+        if figure is not None:
+            values = ", ".join(
+                f"{formats.seen_range(b.get('seen_low'), b.get('seen_high'))}: {formats.decimal(b.get(measure))}"
+                for b in bins
+            )
+            alt = f"{label} by how often training showed the scene. {values}"
+            shown.append(
+                {
+                    **picture(figure, f"frequency-{measure}", alt, figures),
+                    "title": label.capitalize(),
+                }
+            )
+    reason = (
+        pick(data, "reason")
+        or "the model has no card that says how often each scene was seen in training"
+    )
+    return {"figures": shown, "reason": reason, "rho": pick(data, "success")}
+
+
+def _flat(data: object, prefix: str = "", longest: int = 2000) -> list[tuple[str, str]]:
+    """Nested settings as (dotted name, text) pairs, long values cut."""
+    if isinstance(data, Mapping):
+        pairs: list[tuple[str, str]] = []
+        for key, value in data.items():
+            pairs += _flat(value, f"{prefix}.{key}" if prefix else str(key), longest)
+        return pairs
+    if not prefix:
+        return []
+    text = _joined(data)
+    return [
+        (prefix, text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)")
+    ]
+
+
+def _joined(data: object) -> str:
+    if data is None:
+        return "not set"
+    if isinstance(data, Iterable) and not isinstance(data, str):
+        return ", ".join(_joined(item) for item in data)
+    return str(data)
+
+
+def _width(value: object) -> str:
+    """A bar's width in percent, within 0 and 100."""
+    found = number(value)
+    return f"{100 * min(1.0, max(0.0, found or 0.0)):.1f}%"

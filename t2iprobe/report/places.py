@@ -1,0 +1,218 @@
+"""Which probes a figure shows: grids of site by step, and the text stream layer by layer."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from t2iprobe.report.reading import RunData, pick
+
+T = TypeVar("T")
+
+EARLY_TO_LATE = (
+    ("embed", "shared"),
+    ("refiner", "down_blocks"),
+    ("mid_block",),
+    (),
+    ("up_blocks", "single_"),
+    ("norm", "conditioning"),
+)
+"""Fragments of module names in the order of computation, for display only; () is the place of every other name."""
+
+CODING_ORDER = ("scene", "slot", "presence", "binding")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The site that was chosen before looking, its coding, and the site the other half of the folds chose."""
+
+    site: str | None
+    step: int | None
+    pooling: str | None
+    coding: str
+    other: tuple[str, int, str] | None = None
+
+
+@dataclass(frozen=True)
+class HeatGrid:
+    """R2 of one constituent at every image-stream site (row, first layer first) and step (column).
+
+    `values[row][column]` is None where the probe is undefined or was not fitted.
+    """
+
+    coding: str
+    constituent: str
+    sites: tuple[str, ...]
+    steps: tuple[int, ...]
+    timesteps: dict[int, float | None]
+    values: tuple[tuple[float | None, ...], ...]
+    marked: tuple[int, int] | None
+    other: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """R2 of the whole coding over the layers of one component's text stream, for one pooling."""
+
+    component: str
+    pooling: str
+    step: int | None
+    sites: tuple[str, ...]
+    values: tuple[float | None, ...]
+
+
+def headline(run: RunData) -> Headline:
+    """The headline site of a run; its pooling falls back to the first one that was probed there."""
+    found = pick(run.summary, "decodability", "headline") or {}
+    coding = pick(run.summary, "decodability", "coding") or run.correlation.get("coding") or "scene"
+    site, step, pooling = found.get("site"), found.get("step"), found.get("pooling")
+    if pooling is None:
+        here = [
+            row.pooling for row in run.probes if row.stream == "image" and site in (None, row.site)
+        ]
+        pooling = here[0] if here else None
+    other = found.get("other")
+    second = (other["site"], other["step"], other["pooling"]) if other else None
+    return Headline(
+        site, step, pooling, coding, second if second != (site, step, pooling) else None
+    )
+
+
+def codings(run: RunData, first: str) -> list[str]:
+    """The codings that were probed, the headline one first."""
+    present = set(ordered(row.coding for row in run.probes))
+    known = [name for name in CODING_ORDER if name in present]
+    others = sorted(present - set(known))
+    return sorted([*known, *others], key=lambda name: name != first)
+
+
+def constituents(run: RunData, coding: str) -> list[str]:
+    """The groups of a coding in the order of the table, with "all" first."""
+    names = ordered(row.constituent for row in run.probes if row.coding == coding)
+    return sorted(names, key=lambda name: name != "all")
+
+
+def heat_grid(run: RunData, coding: str, constituent: str, at: Headline) -> HeatGrid | None:
+    """The grid of one constituent in the image stream at the headline pooling; None when nothing was probed."""
+    rows = [
+        row
+        for row in run.probes
+        if row.stream == "image"
+        and row.coding == coding
+        and row.constituent == constituent
+        and row.pooling == at.pooling
+    ]
+    steps = tuple(sorted({row.step for row in rows if row.step is not None}))
+    if not steps:
+        return None
+    sites = by_depth(row.site for row in rows)
+    table = {(row.site, row.step): row.r2 for row in rows}
+
+    def cell(place: tuple[str | None, int | None, str | None] | None) -> tuple[int, int] | None:
+        if coding != at.coding or place is None or place[0] not in sites or place[1] not in steps:
+            return None
+        return (sites.index(place[0]), steps.index(place[1])) if place[2] == at.pooling else None
+
+    return HeatGrid(
+        coding=coding,
+        constituent=constituent,
+        sites=sites,
+        steps=steps,
+        timesteps={row.step: row.timestep for row in rows if row.step is not None},
+        values=tuple(tuple(table.get((site, step)) for step in steps) for site in sites),
+        marked=cell((at.site, at.step, at.pooling)),
+        other=cell(at.other),
+    )
+
+
+def text_lines(run: RunData, at: Headline) -> list[TextLine]:
+    """The text encoders' layers (no step) and the denoiser's text stream at the headline step."""
+    rows = [
+        row
+        for row in run.probes
+        if row.coding == at.coding and row.constituent == "all" and row.stream == "text"
+    ]
+    rows = [row for row in rows if row.step is None or row.step == at.step]
+    lines = []
+    for component, pooling in ordered((row.component, row.pooling) for row in rows):
+        mine = {
+            row.site: row for row in rows if (row.component, row.pooling) == (component, pooling)
+        }
+        sites = by_depth(mine)
+        lines.append(
+            TextLine(
+                component,
+                pooling,
+                mine[sites[0]].step,
+                sites,
+                tuple(mine[site].r2 for site in sites),
+            )
+        )
+    return lines
+
+
+def image_line(run: RunData, at: Headline) -> TextLine | None:
+    """The image stream over depth at the headline step and pooling, to stand beside the text stream."""
+    grid = heat_grid(run, at.coding, "all", at)
+    if grid is None or at.step not in grid.steps:
+        return None
+    column = grid.steps.index(at.step)
+    return TextLine(
+        "image stream",
+        at.pooling or "",
+        at.step,
+        grid.sites,
+        tuple(row[column] for row in grid.values),
+    )
+
+
+def short_sites(sites: Sequence[str]) -> list[str]:
+    """Site names without the parts they all share, cut in the middle above 26 characters.
+
+    Example:
+        >>> short_sites(["transformer.transformer_blocks.0", "transformer.transformer_blocks.1"])
+        ['transformer_blocks.0', 'transformer_blocks.1']
+    """
+    parts = [site.split(".") for site in sites]
+    shared = len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts)
+    names = [".".join(part[1:] if shared else part) for part in parts]
+    return [name if len(name) <= 26 else f"{name[:12]}…{name[-13:]}" for name in names]
+
+
+def by_depth(sites: Iterable[str]) -> tuple[str, ...]:
+    """Distinct sites, first layer first: block lists by the rank of their names, blocks by number.
+
+    The table is sorted by name, which puts `single_transformer_blocks` before `transformer_blocks` and block 10 before
+    block 2; this is the order in which a reader expects them. Unknown lists keep the order of the table.
+    """
+    distinct = ordered(sites)
+    roots = ordered(_root(site) for site in distinct)
+    components = ordered(root.split(".")[0] for root in roots)
+    roots.sort(key=lambda root: (components.index(root.split(".")[0]), _rank(root)))
+    return tuple(sorted(distinct, key=lambda site: (roots.index(_root(site)), _numbers(site))))
+
+
+def _rank(root: str) -> int:
+    for rank, fragments in enumerate(EARLY_TO_LATE):
+        if any(fragment in root for fragment in fragments):
+            return rank
+    return EARLY_TO_LATE.index(())
+
+
+def _root(site: str) -> str:
+    """The block list a site belongs to: its path up to the first number, a mid block up to its own name."""
+    head, mid, _ = site.partition("mid_block")
+    return head + mid if mid else re.split(r"\.\d", site, maxsplit=1)[0]
+
+
+def _numbers(site: str) -> list[tuple[int, int, str]]:
+    return [
+        (0, int(piece), "") if piece.isdigit() else (1, 0, piece)
+        for piece in re.split(r"[.]", site)
+        if piece
+    ]
+
+
+def ordered(values: Iterable[T]) -> list[T]:
+    """The distinct values in the order of their first appearance."""
+    return list(dict.fromkeys(values))

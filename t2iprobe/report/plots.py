@@ -1,0 +1,229 @@
+"""The report's other figures: text stream, decodability against success, correlations, training frequency."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from t2iprobe.report import style
+from t2iprobe.report.formats import decimal, seen_range
+from t2iprobe.report.places import TextLine, short_sites
+from t2iprobe.report.reading import TaskPoint, interval_of, number, value_of
+from t2iprobe.stats import bootstrap_interval
+
+BOOTSTRAP_DRAWS = 2000
+
+FOREST = {
+    "all tasks": style.INK,
+    "within seen and held out": style.INK,
+    "only seen": style.BLUE,
+    "only held out": style.ORANGE,
+}
+"""The groups' colours are those of the scatter; constituents share another one."""
+
+
+@style.styled
+def layers_figure(
+    lines: Sequence[TextLine], baselines: Mapping[str, float | None], xlabel: str
+) -> Figure:
+    """R2 over layers, one line per component and pooling, beside horizontal baselines."""
+    figure, axes = style.new_figure(4.6, 3.1)
+    for index, line in enumerate(lines):
+        y = [np.nan if value is None else value for value in line.values]
+        label = f"{line.component} ({line.pooling})" if line.pooling else line.component
+        axes.plot(
+            range(len(y)), y, marker=style.MARKERS[index % len(style.MARKERS)], markersize=4.5, linewidth=1.6,
+            color=style.SERIES[index % len(style.SERIES)], label=label,
+        )  # fmt: skip
+    for (name, value), dash in zip(baselines.items(), ((4, 2), (1, 1.5)), strict=False):
+        if value is not None:
+            axes.axhline(
+                value,
+                color=style.MUTED,
+                linewidth=1.1,
+                dashes=dash,
+                label=f"{name} ({decimal(value)})",
+            )
+    longest = max(lines, key=lambda line: len(line.sites))
+    same = (
+        len({len(line.sites) for line in lines}) == 1
+        and len({line.component for line in lines}) == 1
+    )
+    if same and len(longest.sites) <= 6:
+        names = [name.rsplit(".", 2)[-2:] for name in short_sites(longest.sites)]
+        axes.set_xticks(range(len(names)), [".".join(name) for name in names])
+    else:
+        step = max(1, len(longest.sites) // 8)
+        axes.set_xticks(range(0, len(longest.sites), step))
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel("held-out R²")
+    axes.set_ylim(min(-0.1, axes.get_ylim()[0]), 1.02)
+    axes.grid(axis="y")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+@style.styled
+def scatter_figure(rows: Sequence[TaskPoint]) -> Figure | None:
+    """Decodability against success, one point per task, with the mean of five equal groups and its 95% interval."""
+    known = [row for row in rows if row.decodability is not None and row.success is not None]
+    if not known:
+        return None
+    figure, axes = style.new_figure(4.9, 3.7)
+    for label, color, marker, members in _by_training(known):
+        x = np.array([row.decodability for row in members], dtype=float)
+        y = np.array([row.success for row in members], dtype=float)
+        jitter = np.array([_jitter(row.task_id) for row in members])
+        axes.scatter(
+            x,
+            y + jitter,
+            s=17,
+            c=color,
+            marker=marker,
+            alpha=0.7,
+            linewidths=0,
+            label=f"{label} ({len(members)} tasks)",
+        )
+    _group_means(axes, known)
+    axes.set_xlabel("decodability of the task's parts at the headline site")
+    axes.set_ylabel("success (share of images right)")
+    axes.set_ylim(-0.07, 1.07)
+    axes.set_yticks(np.linspace(0, 1, 5), ["0%", "25%", "50%", "75%", "100%"])
+    axes.grid()
+    figure.legend(loc="outside lower center", ncols=2, handletextpad=0.3)
+    return figure
+
+
+@style.styled
+def forest_figure(estimates: Mapping[str, Any]) -> Figure | None:
+    """Correlations with their intervals, one line each; undefined ones are written as such."""
+    if not estimates:
+        return None
+    figure, axes = style.new_figure(4.9, 0.75 + 0.3 * len(estimates))
+    axes.axvline(0, color=style.MUTED, linewidth=0.9)
+    for index, (name, estimate) in enumerate(estimates.items()):
+        value, ci = value_of(estimate), interval_of(estimate)
+        color = FOREST.get(name, style.PINK)
+        if value is None:
+            axes.text(0.02, index, "not defined", va="center", fontsize=8.2, color=style.MUTED)
+            continue
+        if ci is not None:
+            axes.plot(ci, (index, index), color=color, linewidth=2.0, solid_capstyle="butt")
+        axes.plot(value, index, "o", color=color, markersize=5.5)
+        axes.annotate(
+            decimal(value), (1.0, index), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=8.2,
+        )  # fmt: skip
+    axes.set_yticks(range(len(estimates)), list(estimates))
+    axes.set_ylim(len(estimates) - 0.5, -0.5)
+    axes.set_xlim(-1, 1)
+    axes.set_xlabel("Spearman correlation, 95% interval")
+    axes.grid(axis="x")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    return figure
+
+
+@style.styled
+def frequency_figure(
+    bins: Sequence[Mapping[str, Any]], rows: Sequence[TaskPoint], measure: str, ylabel: str
+) -> Figure | None:
+    """Success or decodability against how often training showed the task's scene, in bins, with 95% intervals."""
+    if not any(number(entry.get(measure)) is not None for entry in bins):
+        return None
+    figure, axes = style.new_figure(4.6, 3.0)
+    for index, entry in enumerate(bins):
+        value = number(entry.get(measure))
+        if value is None:
+            continue
+        low, high = number(entry.get("seen_low")), number(entry.get("seen_high"))
+        inside = [
+            getattr(row, measure)
+            for row in rows
+            if row.seen is not None
+            and (low is None or row.seen >= low)
+            and (high is None or row.seen <= high)
+        ]
+        sample = np.array([item for item in inside if item is not None], dtype=float)
+        color, marker = (style.ORANGE, "s") if high == 0 else (style.BLUE, "o")
+        ends = interval_of(entry) if measure == "success" else mean_interval(sample)
+        if ends is not None:
+            axes.plot((index, index), ends, color=color, linewidth=2.0, solid_capstyle="butt")
+        axes.plot(index, value, marker, color=color, markersize=7)
+    axes.set_xticks(range(len(bins)), [_bin_label(entry) for entry in bins])
+    axes.set_xlim(-0.5, len(bins) - 0.5)
+    axes.set_xlabel("times training showed the task's scene")
+    axes.set_ylabel(ylabel)
+    if measure == "success":
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_yticks(np.linspace(0, 1, 5), ["0%", "25%", "50%", "75%", "100%"])
+    axes.grid(axis="y")
+    return figure
+
+
+def mean_interval(sample: np.ndarray) -> tuple[float, float] | None:
+    """The 95% percentile bootstrap interval of a mean over tasks; None below four tasks or without spread.
+
+    The draws come from one fixed seed, so that a report of the same run is the same file.
+    """
+    if len(sample) < 4:
+        return None
+    ci, _ = bootstrap_interval(
+        lambda index: sample[index].mean(axis=1),
+        np.arange(len(sample)),
+        seed=0,
+        n_resamples=BOOTSTRAP_DRAWS,
+    )
+    return ci
+
+
+def _by_training(
+    rows: Sequence[TaskPoint],
+) -> list[tuple[str, str, str, list[TaskPoint]]]:
+    if all(row.seen is None for row in rows):
+        return [("tasks", style.BLUE, "o", list(rows))]
+    groups = [
+        ("seen in training", style.BLUE, "o", [row for row in rows if row.seen]),
+        ("held out", style.ORANGE, "^", [row for row in rows if row.seen == 0]),
+    ]
+    return [group for group in groups if group[3]]
+
+
+def _group_means(axes: Axes, rows: Sequence[TaskPoint]) -> None:
+    """Means of five groups of equal size along decodability; fewer groups when tasks are few."""
+    n_groups = min(5, len(rows) // 8)
+    if n_groups < 2:
+        return
+    x = np.array([row.decodability for row in rows], dtype=float)
+    y = np.array([row.success for row in rows], dtype=float)
+    groups = np.array_split(np.argsort(x, kind="stable"), n_groups)
+    centers = [float(x[group].mean()) for group in groups]
+    means = [float(y[group].mean()) for group in groups]
+    for center, group in zip(centers, groups, strict=True):
+        ends = mean_interval(y[group])
+        if ends is not None:
+            axes.plot((center, center), ends, color=style.INK, linewidth=1.6, solid_capstyle="butt")
+    axes.plot(
+        centers,
+        means,
+        "D-",
+        color=style.INK,
+        markersize=5,
+        linewidth=1.1,
+        label=f"mean of {n_groups} equal groups, 95%",
+    )
+
+
+def _jitter(task_id: str) -> float:
+    """A vertical shift within ±0.03 that belongs to the task, so that equal shares do not hide each other."""
+    return (zlib.crc32(task_id.encode()) / 0xFFFFFFFF - 0.5) * 0.06
+
+
+def _bin_label(entry: Mapping[str, Any]) -> str:
+    label = seen_range(entry.get("seen_low"), entry.get("seen_high"))
+    label = "never seen" if label == "never" else label
+    tasks = number(entry.get("n_tasks"))
+    return label if tasks is None else f"{label}\nn = {tasks:.0f}"

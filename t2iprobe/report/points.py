@@ -1,0 +1,227 @@
+"""One run as one point: what a comparison across runs needs of a run folder, of images or synthetic."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from t2iprobe.errors import DataError
+from t2iprobe.report.finding import success_varies, variation
+from t2iprobe.report.reading import (
+    interval_of,
+    missing_stage,
+    number,
+    pick,
+    read_object,
+    require_run,
+    value_of,
+    whole,
+)
+
+Kind = Literal["images", "synthetic"]
+
+SYNTHETIC_CODING = "modules"
+"""The name under which a synthetic run's decodability stands beside the codings of image runs."""
+
+
+@dataclass(frozen=True)
+class RunPoint:
+    """One run of a comparison.
+
+    Attributes:
+        name: the folder's name, made distinct among the compared runs.
+        kind: "images": success is the share of images right; "synthetic": it is R2 (or accuracy) on held-out tasks.
+        success: over held-out tasks where the run knows them, else over all; `held_out` says which.
+        decodability: R2 of each coding at the headline site.
+        headline: the coding that was the run's own headline.
+        spearman: decodability against success inside the run, over tasks.
+        varies: whether success differs between the run's tasks by more than chance; None: not tested.
+        variation: the same in words, with p.
+        training_run, training_step, sampling, share_seen: from the model card; None when it does not say.
+    """
+
+    name: str
+    path: Path
+    kind: Kind
+    model: str
+    family: str
+    n_tasks: int | None
+    success: float | None
+    success_all: float | None
+    success_ci: tuple[float, float] | None
+    held_out: bool
+    decodability: dict[str, float | None]
+    headline: str
+    headline_ci: tuple[float, float] | None
+    spearman: float | None
+    spearman_ci: tuple[float, float] | None
+    varies: bool | None
+    variation: str
+    training_run: str | None
+    training_step: int | None
+    sampling: str | None
+    share_seen: float | None
+
+    @property
+    def r2(self) -> float | None:
+        """Decodability of the headline coding."""
+        return self.decodability.get(self.headline)
+
+
+def read_points(folders: Sequence[Path]) -> list[RunPoint]:
+    """One point per finished run folder.
+
+    Folders that an earlier comparison wrote are passed over, so that `runs/*` can be given twice.
+
+    Raises:
+        DataError: a folder is not a run, is not finished (the stage is named) or is given twice.
+    """
+    seen: dict[Path, Path] = {}
+    points = []
+    for folder in folders:
+        if is_comparison(folder):
+            continue
+        real = folder.resolve()
+        if real in seen:
+            raise DataError(f"{folder} is given twice (first as {seen[real]}): give each run once")
+        seen[real] = folder
+        points.append(read_point(folder))
+    return _distinct(points)
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether a folder is what an earlier `t2iprobe compare` wrote."""
+    return (folder / "compare.csv").is_file() and not (folder / "run.json").exists()
+
+
+def read_point(folder: Path) -> RunPoint:
+    """The point of one run.
+
+    Raises:
+        DataError: not a run folder, or an unfinished run.
+    """
+    summary_path = folder / "summary.json"
+    summary = read_object(summary_path) if summary_path.is_file() else None
+    if summary is not None and summary.get("kind") == "synthetic":
+        return _synthetic(folder, summary)
+    run = require_run(folder)
+    stage = missing_stage(folder, run)
+    if stage is not None or summary is None:
+        raise DataError(
+            f"{folder} is not finished: its stage '{stage or 'correlate'}' is missing; "
+            "run its command again to continue it, or leave it out"
+        )
+    return _images(folder, run, summary)
+
+
+def _images(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> RunPoint:
+    card = pick(run, "model", "card")
+    overall, held_out = (
+        number(pick(summary, "success", "all")),
+        number(pick(summary, "success", "held_out")),
+    )
+    headline = str(pick(summary, "decodability", "coding") or "scene")
+    by_coding = {
+        name: value_of(r2)
+        for name, r2 in (pick(summary, "decodability", "by_coding") or {}).items()
+    }
+    by_coding.setdefault(headline, number(pick(summary, "decodability", "headline", "r2")))
+    return RunPoint(
+        name=folder.resolve().name,
+        path=folder,
+        kind="images",
+        model=str(summary.get("model")),
+        family=str(summary.get("family")),
+        n_tasks=whole(summary.get("n_tasks")),
+        success=overall if held_out is None else held_out,
+        success_all=overall,
+        success_ci=interval_of(pick(summary, "success")),
+        held_out=held_out is not None,
+        decodability=by_coding,
+        headline=headline,
+        headline_ci=interval_of(pick(summary, "decodability", "headline")),
+        spearman=number(pick(summary, "correlation", "spearman")),
+        spearman_ci=interval_of(pick(summary, "correlation")),
+        varies=success_varies(summary),
+        variation=variation(summary),
+        training_run=_name(pick(card, "training", "run")),
+        training_step=whole(pick(card, "training", "steps")),
+        sampling=_name(pick(card, "training", "sampling")),
+        share_seen=number(pick(card, "share_seen")),
+    )
+
+
+def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
+    held_out = _score(summary.get("held_out"))
+    test = _score(summary.get("test"))
+    settings = summary.get("settings")
+    return RunPoint(
+        name=folder.resolve().name,
+        path=folder,
+        kind="synthetic",
+        model=str(pick(settings, "student") or summary.get("model") or "student"),
+        family=str(
+            pick(settings, "task") or summary.get("family") or summary.get("task") or "synthetic"
+        ),
+        n_tasks=whole(pick(summary, "support", "seen")),
+        success=held_out if held_out is not None else test,
+        success_all=test,
+        success_ci=None,
+        held_out=held_out is not None,
+        decodability={SYNTHETIC_CODING: _last_layer(summary.get("decodability"))},
+        headline=SYNTHETIC_CODING,
+        headline_ci=None,
+        spearman=None,
+        spearman_ci=None,
+        varies=None,
+        variation="not asked of synthetic runs",
+        training_run=None,
+        training_step=whole(pick(settings, "steps")),
+        sampling=_name(pick(settings, "support")),
+        share_seen=_share(summary.get("support"), settings),
+    )
+
+
+def _score(data: Any) -> float | None:
+    """R2 of the hyperteacher, accuracy of the preference grid."""
+    for name in ("r2", "accuracy"):
+        found = number(pick(data, name))
+        if found is not None:
+            return found
+    return number(data)
+
+
+def _last_layer(data: Any) -> float | None:
+    """Held-out decodability of the last hidden layer: layers come as a list, or as a mapping in order."""
+    layers = data.get("layers", data) if isinstance(data, Mapping) else data
+    rows = list(layers.values()) if isinstance(layers, Mapping) else list(layers or [])
+    found = [row for row in rows if isinstance(row, Mapping) and "held_out" in row]
+    if not found:
+        return None
+    last = found[-1]["held_out"]
+    return _score(last) if isinstance(last, Mapping) else number(last)
+
+
+def _share(support: Any, settings: Any) -> float | None:
+    seen, held_out = number(pick(support, "seen")), number(pick(support, "held_out"))
+    if seen is not None and held_out is not None and seen + held_out > 0:
+        return seen / (seen + held_out)
+    left_out = number(pick(settings, "frac_ood"))
+    return None if left_out is None else 1.0 - left_out
+
+
+def _name(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _distinct(points: list[RunPoint]) -> list[RunPoint]:
+    """Runs whose folders share a name get their parent's name in front."""
+    from dataclasses import replace
+
+    names = [point.name for point in points]
+    return [
+        replace(point, name=f"{point.path.resolve().parent.name}/{point.name}")
+        if names.count(point.name) > 1
+        else point
+        for point in points
+    ]

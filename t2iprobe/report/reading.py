@@ -1,0 +1,297 @@
+"""Reads the tables of a finished run folder into typed rows; nothing here computes.
+
+Missing numbers are None, whether the file says null or NaN, so that no later step takes them for a value.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from t2iprobe.errors import DataError
+from t2iprobe.store import read_json
+
+STAGE_OF_FILE = {
+    "tasks.jsonl": "generate",
+    "scores.parquet": "score",
+    "probes.parquet": "probe",
+    "decodability.parquet": "probe",
+    "correlation.json": "correlate",
+    "summary.json": "correlate",
+}
+STAGES = ("generate", "score", "probe", "correlate")
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One line of tasks.jsonl; `seen` is how often training showed its scene, None when nobody knows."""
+
+    id: str
+    prompt: str
+    values: dict[str, str]
+    seen: int | None
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One judged image; `constituents` says which are right, None where it cannot be told."""
+
+    task_id: str
+    image_index: int
+    outcome: str
+    reason: str
+    constituents: dict[str, bool | None]
+
+
+@dataclass(frozen=True)
+class ProbeRow:
+    """One probe: where it reads (site, pooling, step) and how much of a coding it recovers there (R2)."""
+
+    site: str
+    component: str
+    stream: str
+    pooling: str
+    step: int | None
+    timestep: float | None
+    coding: str
+    constituent: str
+    r2: float | None
+    accuracy: float | None
+    chance: float | None
+    r2_shuffled: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class DecodabilityRow:
+    """How well one task's parts are read at the headline site, for one constituent of a coding or all of them."""
+
+    task_id: str
+    coding: str
+    constituent: str
+    decodability: float | None
+
+
+@dataclass(frozen=True)
+class TaskPoint:
+    """One task as a point: decodability of all its parts, share of its scored images that are right, times seen."""
+
+    task_id: str
+    decodability: float | None
+    success: float | None
+    seen: int | None
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Everything a report needs of one run folder."""
+
+    folder: Path
+    run: dict[str, Any]
+    summary: dict[str, Any]
+    correlation: dict[str, Any]
+    tasks: tuple[TaskRow, ...]
+    scores: tuple[ScoreRow, ...]
+    probes: tuple[ProbeRow, ...]
+    decodability: tuple[DecodabilityRow, ...]
+
+    def image(self, task_id: str, image_index: int) -> Path:
+        """Where the image lies (it may be missing: a run can drop its images)."""
+        return self.folder / "images" / f"{task_id}-{image_index}.png"
+
+    def task_points(self, coding: str) -> list[TaskPoint]:
+        """Decodability of a coding and success of every task, in the order of the task list."""
+        outcomes: dict[str, list[bool]] = {task.id: [] for task in self.tasks}
+        for score in self.scores:
+            if score.outcome != "unscored":
+                outcomes.setdefault(score.task_id, []).append(score.outcome == "right")
+        wanted = (
+            row for row in self.decodability if row.coding == coding and row.constituent == "all"
+        )
+        read = {row.task_id: row.decodability for row in wanted}
+        return [
+            TaskPoint(
+                task.id, read.get(task.id), sum(hits) / len(hits) if hits else None, task.seen
+            )
+            for task in self.tasks
+            for hits in (outcomes[task.id],)
+        ]
+
+
+def number(value: object) -> float | None:
+    """The finite number a file holds; None for null, NaN, infinities and anything that is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def whole(value: object) -> int | None:
+    """The whole number a file holds, None when there is none."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def pick(data: object, *path: str) -> Any:
+    """What lies at a path of keys in nested mappings; None when a key on the way is missing."""
+    for key in path:
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(key)
+    return data
+
+
+def value_of(data: object) -> float | None:
+    """The number of an estimate, which a file may store bare or as {"value": ...}, {"spearman": ...} or {"r2": ...}."""
+    if isinstance(data, Mapping):
+        for key in ("value", "spearman", "r2"):
+            if key in data:
+                return number(data[key])
+        return None
+    return number(data)
+
+
+def interval_of(data: object) -> tuple[float, float] | None:
+    """The interval of an estimate ({"ci": [low, high]} or the pair itself), None when it has none."""
+    pair = data.get("ci") if isinstance(data, Mapping) else data
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return None
+    low, high = number(pair[0]), number(pair[1])
+    return None if low is None or high is None else (low, high)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        DataError: the file is absent, no JSON, or holds something else.
+    """
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise DataError(f"{path} holds a {type(data).__name__}, not an object: run its stage again")
+    return data
+
+
+def missing_stage(folder: Path, run: Mapping[str, Any]) -> str | None:
+    """The first stage up to `correlate` that has not finished, by run.json and by the files; None when all have."""
+    absent = {stage for name, stage in STAGE_OF_FILE.items() if not (folder / name).is_file()}
+    for stage in STAGES:
+        status = pick(run, "stages", stage, "status")
+        if stage in absent or status not in (None, "done"):
+            return stage
+    return None
+
+
+def require_run(folder: Path) -> dict[str, Any]:
+    """The content of run.json of a folder.
+
+    Raises:
+        DataError: there is no such folder, or it is not a run folder.
+    """
+    if not folder.is_dir():
+        what = "is a file, not a run folder" if folder.exists() else "does not exist"
+        raise DataError(
+            f"{folder} {what}: give the folder a run wrote (the --out of `t2iprobe run`)"
+        )
+    path = folder / "run.json"
+    if not path.is_file():
+        raise DataError(
+            f"{folder} is not a run folder: it has no run.json; give the --out of `t2iprobe run`"
+        )
+    return read_object(path)
+
+
+def read_run(folder: Path) -> RunData:
+    """Everything a report needs.
+
+    Raises:
+        DataError: not a run folder, a stage that has not finished (named), or a malformed table.
+    """
+    run = require_run(folder)
+    for name, stage in STAGE_OF_FILE.items():
+        if not (folder / name).is_file():
+            raise DataError(
+                f"{folder} has no {name}: its stage '{stage}' has not finished; "
+                "run `t2iprobe run` with the same --out and settings to continue"
+            )
+    return RunData(
+        folder=folder,
+        run=run,
+        summary=read_object(folder / "summary.json"),
+        correlation=read_object(folder / "correlation.json"),
+        tasks=tuple(_tasks(folder / "tasks.jsonl")),
+        scores=tuple(_scores(folder / "scores.parquet")),
+        probes=tuple(_probes(folder / "probes.parquet")),
+        decodability=tuple(_decodability(folder / "decodability.parquet")),
+    )
+
+
+def read_table(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The rows of a parquet file.
+
+    Raises:
+        DataError: the file is no parquet, or a column is missing.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as parquet ({error}): run its stage again"
+        ) from error
+    lacking = [name for name in needed if name not in table.column_names]
+    if lacking:
+        raise DataError(f"{path} lacks the column(s) {', '.join(lacking)}: run its stage again")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _tasks(path: Path) -> Iterator[TaskRow]:
+    for line_number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            yield TaskRow(row["id"], row["prompt"], dict(row["values"]), whole(row.get("seen")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}, line {line_number}: not a task ({error!r}): run `generate` again"
+            ) from error
+
+
+def _scores(path: Path) -> Iterator[ScoreRow]:
+    for row in read_table(path, ("task_id", "image_index", "outcome", "reason")):
+        parts = {name.removeprefix("ok_"): row[name] for name in row if name.startswith("ok_")}
+        yield ScoreRow(
+            row["task_id"], int(row["image_index"]), row["outcome"], row["reason"] or "", parts
+        )
+
+
+def _probes(path: Path) -> Iterator[ProbeRow]:
+    needed = ("site", "component", "stream", "pooling", "step", "coding", "constituent", "r2")
+    for row in read_table(path, needed):
+        yield ProbeRow(
+            site=row["site"],
+            component=row["component"],
+            stream=row["stream"],
+            pooling=row["pooling"],
+            step=whole(row["step"]),
+            timestep=number(row.get("timestep")),
+            coding=row["coding"],
+            constituent=row["constituent"],
+            r2=number(row["r2"]),
+            accuracy=number(row.get("accuracy")),
+            chance=number(row.get("chance")),
+            r2_shuffled=number(row.get("r2_shuffled")),
+            reason=row.get("reason"),
+        )
+
+
+def _decodability(path: Path) -> Iterator[DecodabilityRow]:
+    for row in read_table(path, ("task_id", "coding", "constituent", "decodability")):
+        yield DecodabilityRow(
+            row["task_id"], row["coding"], row["constituent"], number(row["decodability"])
+        )
