@@ -40,6 +40,8 @@ class RunConfig(LoadSettings):
     """Where to read: default, all, or globs over site names, e.g. 'transformer.*' (`t2iprobe inspect` lists them)."""
     scorer: str = "pixels"
     """The judge of the images."""
+    probe: str = "ridge"
+    """The linear probe: ridge, or logistic, which is much slower."""
     folds: int = 5
     """Cross-validation folds; no scene is ever in two of them."""
     resamples: int = 2000

@@ -12,14 +12,15 @@ SCORERS = {
     "pixels": "t2iprobe.scorers.pixels:PixelScorer",
 }
 
+# Functions of (X, Y, folds, column_groups) that give out-of-fold predictions.
 PROBES = {
-    "ridge": "t2iprobe.probes.ridge:Ridge",
-    "logistic": "t2iprobe.probes.logistic:Logistic",
+    "ridge": "t2iprobe.probes.crossfit:cross_predict",
+    "logistic": "t2iprobe.probes.logistic:cross_predict",
 }
 
 
 def resolve(kind: str, table: dict[str, str], name: str) -> Any:
-    """The class behind a name.
+    """What a name stands for.
 
     Raises:
         ConfigError: the name is not in the table; the message names near matches.

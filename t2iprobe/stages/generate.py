@@ -12,6 +12,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from t2iprobe import registry
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
 from t2iprobe.models.cards import find_card
@@ -37,6 +38,7 @@ def check(config: RunConfig) -> RunTasks:
     """
     drawn = drawing.draw(config, find_card(config.model))
     check_scorer(config.scorer, drawn.family)
+    registry.resolve("probe", registry.PROBES, config.probe)
     resolve_steps(config.steps_to_read, sys.maxsize)
     return drawn
 

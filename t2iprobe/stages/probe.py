@@ -4,18 +4,22 @@ Every recorded array is probed for every coding side by side, shuffled labels in
 the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of the folds and valued on the other.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from t2iprobe import registry
 from t2iprobe.codings import applicable, encode
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import SHUFFLED, bag_of_words, with_controls
-from t2iprobe.probes.crossfit import OutOfFold, cross_predict
+from t2iprobe.probes.crossfit import OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
+from t2iprobe.probes.folds import check_groups
 from t2iprobe.probes.headline import Headline, choose_headline, first_half
 from t2iprobe.progress import bar
 from t2iprobe.stages import drawing
@@ -25,6 +29,8 @@ from t2iprobe.store import Row, RunFolder, write_json, write_table
 
 ALL = "all"
 Array = NDArray[np.float64]
+Predict = Callable[..., OutOfFold]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -101,33 +107,40 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     drawn = drawing.read(folder, config)
     reader = ActivationReader(folder)
     targets = Targets.of(drawn, [entry.task_id for entry in reader.entries], config.seed)
-    headline_coding = drawn.family.headline
+    scene = {task.id: task.scene_id for task in drawn.tasks}
+    check_groups(targets.folds, [scene[task_id] for task_id in targets.task_ids])
+    predict: Predict = registry.resolve("probe", registry.PROBES, config.probe)
     rows: list[Row] = []
     halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
-    with bar("probe", len(reader.keys), "sites") as progress:
-        for key in reader.keys:
-            probed = probe(reader.read(key), targets, key.span)
-            rows += [_place(key) | {"timestep": reader.timestep(key)} | row for row in probed.rows]
+
+    def work(key: Key) -> tuple[list[Row], tuple[float, float]]:
+        probed = probe(reader.read(key), targets, key.span, predict)
+        return probed.rows, half_r2(probed.tasks, targets, drawn.family.headline)
+
+    with bar("probe", len(reader.keys), "arrays") as progress:
+        for key, (found, pair) in _in_threads(work, reader.keys):
+            rows += [_place(key) | {"timestep": reader.timestep(key)} | row for row in found]
             if key.stream == "image":
-                halves["denoiser"][key] = half_r2(probed.tasks, targets, headline_coding)
+                halves["denoiser"][key] = pair
             elif key.in_text_encoder and key.span is None:
-                halves["text encoder"][key] = half_r2(probed.tasks, targets, headline_coding)
+                halves["text encoder"][key] = pair
             progress.advance()
     if not halves["denoiser"]:
         raise DataError(
             "no site of the denoiser's image stream was recorded: widen --sites and run again"
         )
     write_table(folder.path / "probes.parquet", rows)
-    _write_headline(folder, drawn, reader, targets, halves)
+    _write_headline(folder, drawn, reader, targets, halves, predict)
 
 
-def probe(X: NDArray[np.float32], targets: Targets, span: str | None) -> Probed:
+def probe(X: NDArray[np.float32], targets: Targets, span: str | None, predict: Predict) -> Probed:
     """Out-of-fold probes of one array.
 
     Args:
         X: (n images, d) activations. Rows with NaN (a constituent whose tokens were cut off) are left out.
         targets: what to predict.
         span: the constituent whose own tokens were pooled: only its slot is asked for; None asks for everything.
+        predict: a function of `t2iprobe.registry.PROBES`.
     """
     groups = [g for g in targets.groups if span is None or g == Group("slot", span)]
     columns = targets.columns({group.name for group in groups})
@@ -139,7 +152,7 @@ def probe(X: NDArray[np.float32], targets: Targets, span: str | None) -> Probed:
         return Probed(
             [_undefined(g, "fewer than 3 folds have activations") for g in groups], _nothing()
         )
-    fit = cross_predict(X[kept], Y, folds, names, groups=task_ids)
+    fit = predict(X[kept], Y, folds, names)
     tasks = fit.per_task(Y, task_ids)
     alphas = fit.typical_alpha()
     common = {"n_images": len(Y), "n_tasks": len(tasks.tasks), "n_folds": len(fit.fold_labels)}
@@ -175,7 +188,7 @@ def of_coding(targets: Targets, coding: str) -> list[str]:
 
 def half_r2(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
     """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
-    if not tasks.tasks:
+    if not tasks.tasks or not set(of_coding(targets, coding)) <= set(tasks.groups):
         return float("nan"), float("nan")
     residual, total = sums(tasks, of_coding(targets, coding))
     first = _in_first_half(tasks, targets)
@@ -240,6 +253,7 @@ def _write_headline(
     reader: ActivationReader,
     targets: Targets,
     halves: dict[str, dict[Key, tuple[float, float]]],
+    predict: Predict,
 ) -> None:
     """Choose the headline site; write it, and what every task's decodability is there."""
     keys = {key.text: key for key in reader.keys}
@@ -249,7 +263,7 @@ def _write_headline(
     encoder = choose_headline({key.text: pair for key, pair in halves["text encoder"].items()})
     words, _ = bag_of_words([task.prompt for task in drawn.tasks])
     by_task = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
-    bag = probe(words.astype(np.float32), by_task, None)
+    bag = probe(words.astype(np.float32), by_task, None, predict)
     write_json(
         folder.path / "headline.json",
         {
@@ -260,7 +274,7 @@ def _write_headline(
         },
     )
     fits = {
-        text: probe(reader.read(keys[text]), targets, None).tasks
+        text: probe(reader.read(keys[text]), targets, None, predict).tasks
         for text in (chosen.site, chosen.other_site)
     }
     write_table(folder.path / "decodability.parquet", _task_rows(fits, chosen, targets))
