@@ -4,7 +4,9 @@ Every recorded array is probed for every coding side by side, shuffled labels in
 the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of the folds and valued on the other.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isnan
 from typing import TypeVar
@@ -30,6 +32,7 @@ from t2iprobe.store import Row, RunFolder, write_json, write_table
 ALL = "all"
 Array = NDArray[np.float64]
 Predict = Callable[..., OutOfFold]
+Result = TypeVar("Result")
 Result = TypeVar("Result")
 
 
@@ -131,6 +134,17 @@ def run(folder: RunFolder, config: RunConfig) -> None:
         )
     write_table(folder.path / "probes.parquet", rows)
     _write_headline(folder, drawn, reader, targets, halves, predict)
+
+
+def _in_threads(work: Callable[[Key], Result], keys: list[Key]) -> Iterator[tuple[Key, Result]]:
+    """Each key with the result of the work on it, in order; one thread a core.
+
+    The matrices are small: LAPACK's own threads would leave cores idle.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from zip(keys, pool.map(work, keys), strict=True)
 
 
 def probe(X: NDArray[np.float32], targets: Targets, span: str | None, predict: Predict) -> Probed:
