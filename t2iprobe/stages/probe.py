@@ -33,7 +33,6 @@ ALL = "all"
 Array = NDArray[np.float64]
 Predict = Callable[..., OutOfFold]
 Result = TypeVar("Result")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
