@@ -17,7 +17,14 @@ from t2iprobe import stages
 from t2iprobe.config import RunConfig
 from t2iprobe.store import RunFolder, read_json, read_table
 
-SMALL: dict[str, Any] = {"tasks": 24, "seeds": 2, "steps": 4, "folds": 4, "resamples": 199, "at": "0,1"}
+SMALL: dict[str, Any] = {
+    "tasks": 40,
+    "seeds": 2,
+    "steps": 4,
+    "folds": 4,
+    "resamples": 199,
+    "at": "0,1",
+}
 ARGUMENTS = [f"--{name}={value}" for name, value in SMALL.items()]
 
 
@@ -44,13 +51,13 @@ def test_the_summary_has_every_promised_key(finished: RunFolder) -> None:
         assert set(keys.split()) <= set(summary[part] if part else summary), part
     assert {"site", "step", "r2", "ci"} <= set(summary["decodability"]["headline"])
     assert {"shuffled_labels", "bag_of_words"} <= set(summary["decodability"]["controls"])
-    assert (summary["n_tasks"], summary["n_images"], summary["n_unscored"]) == (24, 48, 0)
+    assert (summary["n_tasks"], summary["n_images"], summary["n_unscored"]) == (40, 80, 0)
 
 
 def test_success_is_what_the_tables_say(finished: RunFolder) -> None:
     scores = read_table(finished.path / "scores.parquet")
     right = sum(row["outcome"] == "right" for row in scores)
-    assert read_json(finished.path / "summary.json")["success"]["all"] == pytest.approx(right / 48)
+    assert read_json(finished.path / "summary.json")["success"]["all"] == pytest.approx(right / 80)
 
 
 def test_the_headline_is_in_the_denoisers_image_stream(finished: RunFolder) -> None:
@@ -78,7 +85,7 @@ def test_decodability_sums_to_the_headline(finished: RunFolder) -> None:
 
 def test_tasks_are_drawn_over_seen_and_unseen_scenes(finished: RunFolder) -> None:
     seen = [row["seen"] for row in finished.read_lines("tasks.jsonl")]
-    assert sum(count == 0 for count in seen) == 12
+    assert sum(count == 0 for count in seen) == 20
 
 
 def test_a_finished_run_is_left_alone(finished: RunFolder) -> None:
@@ -112,7 +119,7 @@ def test_killed_at_random_moments_it_ends_the_same(finished: RunFolder, tmp_path
     kills = 0
     for _ in range(40):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        _wait_for(folder, process, images=int(rng.integers(1, 48)))
+        _wait_for(folder, process, images=int(rng.integers(1, 80)))
         time.sleep(float(rng.uniform(0, 0.5)))
         if process.poll() is None:
             os.kill(process.pid, signal.SIGKILL)
@@ -160,9 +167,9 @@ def test_names_come_from_ids(finished: RunFolder) -> None:
 
 def test_run_json_traces_the_result(finished: RunFolder) -> None:
     manifest = json.loads(finished.manifest_path.read_text())
-    assert manifest["settings"]["tasks"] == 24
+    assert manifest["settings"]["tasks"] == 40
     assert manifest["model"]["pipeline_class"] == "StableDiffusion3Pipeline"
     assert len(manifest["model"]["weights"]) == 32
     assert manifest["versions"]["torch"]
     assert set(manifest["stages"]) == set(stages.STAGES)
-    assert manifest["counts"] == {"tasks": 24, "images_asked": 48, "images_done": 48, "unscored": 0}
+    assert manifest["counts"] == {"tasks": 40, "images_asked": 80, "images_done": 80, "unscored": 0}

@@ -1,0 +1,168 @@
+"""Joining scores and decodability by task: slots behind a target group, unscored images, undefined values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from t2iprobe.config import RunConfig, resolved
+from t2iprobe.errors import DataError
+from t2iprobe.families import Task, load_family
+from t2iprobe.stages import drawing
+from t2iprobe.stages.activations import Key
+from t2iprobe.stages.correlate import correlate
+from t2iprobe.stages.outcomes import Outcomes, slots_behind
+from t2iprobe.stages.summary import summarise
+from t2iprobe.store import Row, RunFolder, write_json, write_table
+
+FAMILY = load_family("shapes-pair")
+CANONICAL = {
+    "color1": "red",
+    "shape1": "circle",
+    "relation": "left of",
+    "color2": "blue",
+    "shape2": "square",
+}
+SWAPPED = {
+    "color1": "blue",
+    "shape1": "square",
+    "relation": "right of",
+    "color2": "red",
+    "shape2": "circle",
+}
+CONFIG = RunConfig(tasks=40, seeds=2, folds=4, resamples=99)
+
+
+@pytest.mark.parametrize(
+    ("values", "coding", "group", "slots"),
+    [
+        (CANONICAL, "slot", "color1", ("color1",)),
+        (SWAPPED, "slot", "color1", ("color1",)),
+        (CANONICAL, "scene", "color1", ("color1",)),
+        (SWAPPED, "scene", "color1", ("color2",)),
+        (SWAPPED, "scene", "relation", ("relation",)),
+        (SWAPPED, "presence", "color", ("color1", "color2")),
+        (SWAPPED, "binding", "color+shape", ("color1", "shape1", "color2", "shape2")),
+    ],
+)
+def test_slots_behind_a_target_group(
+    values: dict[str, str], coding: str, group: str, slots: tuple[str, ...]
+) -> None:
+    assert slots_behind(FAMILY, FAMILY.task(values), coding, group) == slots
+
+
+def test_a_key_splits_into_its_parts() -> None:
+    key = Key.parse("transformer.transformer_blocks.2:image/grid@3")
+    assert (key.site, key.component, key.stream, key.pooling, key.step, key.span) == (
+        "transformer.transformer_blocks.2",
+        "transformer",
+        "image",
+        "grid",
+        3,
+        None,
+    )
+    span = Key.parse("text_encoder.encoder.layers.1:text/span-color1")
+    assert (span.step, span.span, span.in_text_encoder) == (None, "color1", True)
+    assert not Key.parse("transformer.conditioning:text/mean").in_text_encoder
+    with pytest.raises(DataError, match="no activation key"):
+        Key.parse("transformer")
+
+
+def _outcome(task_number: int, image: int) -> str:
+    """Task 0 is never scored, task 1 always right, the others once right and once wrong or malformed."""
+    if task_number == 0:
+        return "unscored"
+    if task_number == 1 or image == 0:
+        return "right"
+    return "wrong" if task_number % 2 else "malformed"
+
+
+def _row(task: Task, number: int, image: int) -> Row:
+    outcome = _outcome(number, image)
+    known = outcome in ("right", "wrong")
+    row: Row = {"task_id": task.id, "image_index": image, "outcome": outcome, "reason": ""}
+    right = {name: outcome == "right" or name != "color1" for name in task.values}
+    return row | {f"ok_{name}": value if known else None for name, value in right.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    run = RunFolder.open(tmp_path / "run", resolved(CONFIG))
+    drawn = drawing.draw(CONFIG, None)
+    drawing.write(run, drawn, {})
+    write_table(
+        run.path / "scores.parquet",
+        [_row(task, n, image) for n, task in enumerate(drawn.tasks) for image in range(2)],
+    )
+    groups = ["all", *FAMILY.names]
+    write_table(
+        run.path / "decodability.parquet",
+        [
+            {
+                "task_id": task.id,
+                "coding": "scene",
+                "constituent": group,
+                "decodability": 0.9 if n == 1 else 0.01 * n,
+                "residual": 1.0 - (0.9 if n == 1 else 0.01 * n),
+                "total": 1.0,
+                "residual_shuffled": 1.0,
+                "total_shuffled": 1.0,
+                "n_images": 2,
+            }
+            for group in groups
+            for n, task in enumerate(drawn.tasks)
+        ],
+    )
+    place = {
+        "site": "unet.mid_block",
+        "pooling": "grid",
+        "step": 0,
+        "other": None,
+        "n_candidates": 1,
+    }
+    headline = {"denoiser": place, "text_encoder": {"site": None}, "bag_of_words": {"scene": 0.1}}
+    write_json(run.path / "headline.json", headline)
+    write_table(run.path / "probes.parquet", [{"coding": "slot", "constituent": "all", "r2": None}])
+    run.set_stage("generate", "done", cost={"wall_s": 1.0})
+    return run
+
+
+def test_unscored_images_are_no_failures(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    success = outcomes.success()
+    assert np.isnan(success.share[0])
+    assert success.share[1] == 1.0
+    assert success.share[2] == 0.5
+    assert success.share_of_clean[2] == 1.0  # its other image is malformed
+    assert success.share_of_clean[3] == 0.5
+
+
+def test_the_summary_counts_and_excludes_unscored_images(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    summary = summarise(folder, outcomes, correlate(outcomes, CONFIG), CONFIG)
+    assert summary["n_unscored"] == 2
+    assert summary["success"]["coverage"] == pytest.approx(78 / 80)
+    assert summary["success"]["all"] == pytest.approx(40 / 78)
+    assert summary["success"]["outcomes"] == {
+        "right": 40,
+        "wrong": 19,
+        "malformed": 19,
+        "unscored": 2,
+    }
+    assert summary["correlation"]["n"] == 39
+    assert summary["success"]["seen"] is None
+    assert "model card" in summary["success"]["seen_reason"]
+
+
+def test_the_task_that_decodes_best_and_succeeds_most_makes_the_correlation_positive(
+    folder: RunFolder,
+) -> None:
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    decodability = [0.9, *(0.01 * n for n in range(2, 40))]
+    success = [1.0] + [0.5] * 38
+    assert found["overall"]["value"] == pytest.approx(
+        scipy.stats.spearmanr(decodability, success)[0]
+    )
+    assert found["by_constituent"]["shape1"]["value"] is None
+    assert "success does not vary" in found["by_constituent"]["shape1"]["reason"]
