@@ -1,5 +1,6 @@
 """Decodability against success across runs: one table, one figure, one page."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +78,17 @@ def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Pa
 
     if (out / "run.json").exists():
         raise DataError(f"{out} is a run folder: give another --out for the comparison")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(out, error) from error
     header, rows = tables.cells(points)
     over_header, over = tables.correlation_cells(found)
     figure = comparison_figure(points, found)
     drawing = picture(figure, "compare", said[0])
     page = environment().get_template("compare.html.j2").render(
         said=said, header=header, rows=rows, over_header=over_header, over=over, drawing=drawing,
-        points=points, commands=" ".join(str(point.path) for point in points),
+        points=points, command=shlex.join(["t2iprobe", "compare", *(str(point.path) for point in points), "--out", str(out)]),
     )  # fmt: skip
     document = "\n\n".join(
         ["# Runs compared", "\n".join(f"- {line}" for line in said), "![Decodability against success](compare.png)",
@@ -95,17 +100,18 @@ def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Pa
         "compare.csv": tables.csv_text(points),
     }
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             with atomic(out / name) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         write_table(out / "compare.parquet", tables.records(points))
         style.save_png(figure, out / "compare.png")
     except OSError as error:
-        raise DataError(
-            f"cannot write the comparison to {out} ({error.strerror}): give another --out"
-        ) from error
+        raise _unwritable(out, error) from error
     return [
         out / name
         for name in ("compare.html", "compare.png", "compare.md", "compare.csv", "compare.parquet")
     ]
+
+
+def _unwritable(out: Path, error: OSError) -> DataError:
+    return DataError(f"cannot write the comparison to {out} ({error.strerror}): give another --out")

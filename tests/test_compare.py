@@ -67,9 +67,18 @@ def synthetic(folder: Path, held_out: float, decodability: float) -> Path:
         "test": {"r2": 0.9, "r2_pooled": 0.91},
         "held_out": {"r2": held_out, "r2_pooled": 0.5},
         "decodability": {
-            "layer0": {"test": 1.0, "held_out": 0.99, "from_input": 1.0},
-            "layer1": {"test": 0.9, "held_out": decodability, "from_input": 1.0},
+            "hidden.0/pre": {
+                "test": 1.0,
+                "held_out": 0.99,
+                "from_input": {"test": 1.0, "held_out": 0.6},
+            },
+            "hidden.0/post": {
+                "test": 0.9,
+                "held_out": decodability,
+                "from_input": {"test": 1.0, "held_out": 0.6},
+            },
         },
+        "composes": {"measure": "r2_pooled", "beats_additive": held_out > 0.5},
         "support": {"seen": 27, "held_out": 9},
         "settings": {"task": "hyperteacher", "student": "mlp", "support": "random", "steps": 5000},
     }
@@ -192,23 +201,26 @@ def test_terminal_table_fits_eighty_columns(compared: Comparison) -> None:
 
 def test_synthetic_runs_are_points_too(tmp_path: Path) -> None:
     folders = [synthetic(tmp_path / f"s{i}", 0.2 * i, 0.1 + 0.2 * i) for i in range(4)]
-    found = compare(folders, tmp_path / "out")
-    assert [point.success for point in found.points] == [0.2 * i for i in range(4)]
-    assert [point.r2 for point in found.points] == [0.1 + 0.2 * i for i in range(4)], (
-        "not the last hidden layer"
+    points = read_points(folders)
+    assert [point.success for point in points] == [0.2 * i for i in range(4)]
+    last = [0.1 + 0.2 * i for i in range(4)]
+    assert [point.r2 for point in points] == last, "not the last hidden layer"
+    assert points[0].share_seen == 0.75
+    assert [point.variation.startswith("above") for point in points] == [False, False, False, True]
+    across = correlate_runs(points)
+    assert across[0].estimate.value == 1.0
+    assert across[0].estimate.p == pytest.approx(2 / 24)
+    said = sentences(points, across)
+    assert any(
+        "In 3 of 4 synthetic runs the input encoding itself" in sentence for sentence in said
     )
-    assert found.points[0].share_seen == 0.75
-    assert found.across[0].estimate.value == 1.0
-    assert found.across[0].estimate.p == pytest.approx(2 / 24)
 
 
 def test_kinds_are_correlated_apart(runs: list[Path], tmp_path: Path) -> None:
-    found = compare([*runs, synthetic(tmp_path / "s", 0.5, 0.5)], tmp_path / "out")
-    assert {(item.kind, item.estimate.n) for item in found.across} == {
-        ("images", 5),
-        ("synthetic", 1),
-    }
-    assert any("correlated apart" in sentence for sentence in found.sentences)
+    points = read_points([*runs, synthetic(tmp_path / "s", 0.5, 0.5)])
+    across = correlate_runs(points)
+    assert {(item.kind, item.estimate.n) for item in across} == {("images", 5), ("synthetic", 1)}
+    assert any("correlated apart" in sentence for sentence in sentences(points, across))
 
 
 def test_unfinished_run_names_the_stage(tmp_path: Path) -> None:
@@ -220,6 +232,14 @@ def test_unfinished_run_names_the_stage(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its stage 'score' is missing"):
         compare([folder], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_unfinished_synthetic_run_names_the_stage(tmp_path: Path) -> None:
+    folder = synthetic(tmp_path / "s", 0.5, 0.5)
+    (folder / "summary.json").unlink()
+    (folder / "run.json").write_text(json.dumps({"stages": {"train": {"status": "running"}}}))
+    with pytest.raises(DataError, match="its stage 'train' is missing"):
+        compare([folder], tmp_path / "out")
 
 
 def test_one_run_twice_is_refused(runs: list[Path], tmp_path: Path) -> None:

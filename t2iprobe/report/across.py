@@ -61,11 +61,14 @@ def sentences(points: Sequence[RunPoint], across: Sequence[Across]) -> list[str]
     if others:
         listed = ", ".join(f"{item.coding} {decimal(item.estimate.value)}" for item in others)
         said.append(f"Spearman with the other codings: {listed}.")
-    said += [
-        text
-        for text in (_within(points), _checkpoints(points), _families(points), _kinds(points))
-        if text
-    ]
+    warnings = (
+        _within(points),
+        _checkpoints(points),
+        _families(points),
+        _kinds(points),
+        _from_input(points),
+    )
+    said += [text for text in warnings if text]
     return said
 
 
@@ -131,6 +134,21 @@ def _kinds(points: Sequence[RunPoint]) -> str:
     if len({point.kind for point in points}) < 2:
         return ""
     return "Image runs and synthetic runs measure success differently; they are correlated apart."
+
+
+def _from_input(points: Sequence[RunPoint]) -> str:
+    synthetic = [point for point in points if point.kind == "synthetic"]
+    free = [
+        p
+        for p in synthetic
+        if p.from_input is not None and p.r2 is not None and p.from_input >= p.r2
+    ]
+    if not free:
+        return ""
+    return (
+        f"In {len(free)} of {len(synthetic)} synthetic runs the input encoding itself gives the modules at least as "
+        "well as the last hidden layer, so that decodability there is kept, not made, by the student."
+    )
 
 
 def ends(point: RunPoint) -> str:

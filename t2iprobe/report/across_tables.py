@@ -82,7 +82,7 @@ def cells(points: Sequence[RunPoint]) -> tuple[list[str], list[list[str]]]:
 def inside(point: RunPoint) -> str:
     """The correlation inside one run, or why there is none worth giving."""
     if point.kind == "synthetic":
-        return "–"
+        return point.variation
     if point.varies is False:
         return f"success {point.variation}"
     if point.spearman is None:

@@ -24,6 +24,13 @@ SYNTHETIC_CODING = "modules"
 """The name under which a synthetic run's decodability stands beside the codings of image runs."""
 
 
+BEATS = {
+    True: "above the additive baseline",
+    False: "not above the additive baseline",
+    None: "no baseline",
+}
+
+
 @dataclass(frozen=True)
 class RunPoint:
     """One run of a comparison.
@@ -36,7 +43,8 @@ class RunPoint:
         headline: the coding that was the run's own headline.
         spearman: decodability against success inside the run, over tasks.
         varies: whether success differs between the run's tasks by more than chance; None: not tested.
-        variation: the same in words, with p.
+        variation: the same in words, with p; of a synthetic run, whether it beats the additive baseline.
+        from_input: of a synthetic run, decodability of the input encoding itself on held-out tasks.
         training_run, training_step, sampling, share_seen: from the model card; None when it does not say.
     """
 
@@ -61,6 +69,7 @@ class RunPoint:
     training_step: int | None
     sampling: str | None
     share_seen: float | None
+    from_input: float | None = None
 
     @property
     def r2(self) -> float | None:
@@ -105,7 +114,7 @@ def read_point(folder: Path) -> RunPoint:
     if summary is not None and summary.get("kind") == "synthetic":
         return _synthetic(folder, summary)
     run = require_run(folder)
-    stage = missing_stage(folder, run)
+    stage = "train" if pick(run, "stages", "train") is not None else missing_stage(folder, run)
     if stage is not None or summary is None:
         raise DataError(
             f"{folder} is not finished: its stage '{stage or 'correlate'}' is missing; "
@@ -168,17 +177,20 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         success_all=test,
         success_ci=None,
         held_out=held_out is not None,
-        decodability={SYNTHETIC_CODING: _last_layer(summary.get("decodability"))},
+        decodability={
+            SYNTHETIC_CODING: _score(pick(_last_layer(summary.get("decodability")), "held_out"))
+        },
         headline=SYNTHETIC_CODING,
         headline_ci=None,
         spearman=None,
         spearman_ci=None,
         varies=None,
-        variation="not asked of synthetic runs",
+        variation=BEATS[pick(summary, "composes", "beats_additive")],
         training_run=None,
         training_step=whole(pick(settings, "steps")),
         sampling=_name(pick(settings, "support")),
         share_seen=_share(summary.get("support"), settings),
+        from_input=_score(pick(_last_layer(summary.get("decodability")), "from_input", "held_out")),
     )
 
 
@@ -191,15 +203,11 @@ def _score(data: Any) -> float | None:
     return number(data)
 
 
-def _last_layer(data: Any) -> float | None:
-    """Held-out decodability of the last hidden layer: layers come as a list, or as a mapping in order."""
-    layers = data.get("layers", data) if isinstance(data, Mapping) else data
-    rows = list(layers.values()) if isinstance(layers, Mapping) else list(layers or [])
+def _last_layer(layers: Any) -> Mapping[str, Any]:
+    """What a synthetic summary says of the last hidden layer that was probed on held-out tasks; layers are in order."""
+    rows = layers.values() if isinstance(layers, Mapping) else []
     found = [row for row in rows if isinstance(row, Mapping) and "held_out" in row]
-    if not found:
-        return None
-    last = found[-1]["held_out"]
-    return _score(last) if isinstance(last, Mapping) else number(last)
+    return found[-1] if found else {}
 
 
 def _share(support: Any, settings: Any) -> float | None:
