@@ -10,6 +10,7 @@ AMD EPYC, with its faster flags where they were tried; another machine has other
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import process_time
@@ -92,7 +93,7 @@ def plain_step(settings: TrainSettings, seed: int = 0) -> Callable[[], None]:
         else:
             loss = nn.functional.cross_entropy(predicted[batch.scored], batch.y[batch.scored])
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     return step
@@ -121,7 +122,7 @@ def plain_transformer_step(settings: TrainSettings) -> Callable[[], None]:
         tokens = torch.cat([parts[0](batch.z).unsqueeze(1), parts[1](batch.x)], dim=1)
         predicted = parts[3](parts[2](tokens, mask=mask, is_causal=True)[:, 1:])
         optimiser.zero_grad()
-        nn.functional.mse_loss(predicted, batch.y).backward()
+        nn.functional.mse_loss(predicted, batch.y).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     return step
@@ -177,9 +178,15 @@ def step_pairs(quick: bool) -> dict[str, tuple[dict[str, Callable[[], object]], 
     return pairs
 
 
-def stacks(rounds: int) -> list[dict[str, object]]:
+def in_turn(steps: list[Callable[[], object]]) -> None:
+    """Every step once."""
+    for step in steps:
+        step()
+
+
+def stacks(rounds: int) -> list[dict[str, float]]:
     """16 students side by side against one after the other, and against plain modules one after the other."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, float]] = []
     for width, tasks in ((8, 8), (32, 8), (32, 128), (64, 128)):
         members = [
             TrainSettings(
@@ -187,12 +194,12 @@ def stacks(rounds: int) -> list[dict[str, object]]:
             )
             for i in range(16)
         ]
-        alone = [Trainer([member]) for member in members]
-        plain = [plain_step(member, i) for i, member in enumerate(members)]
+        alone: list[Callable[[], object]] = [Trainer([member]).train_step for member in members]
+        plain: list[Callable[[], object]] = [plain_step(m, i) for i, m in enumerate(members)]
         steps: dict[str, Callable[[], object]] = {
             "stacked": Trainer(members).train_step,
-            "one_after_the_other": lambda alone=alone: [t.train_step() for t in alone],
-            "plain": lambda plain=plain: [step() for step in plain],
+            "one_after_the_other": partial(in_turn, alone),
+            "plain": partial(in_turn, plain),
         }
         found = fastest(steps, 3, rounds)
         ratio = found["one_after_the_other"] / found["stacked"]
@@ -228,9 +235,11 @@ def main() -> None:
     latents = data.draw("train", 0, 128).task_latents
     grid = PreferenceGrid(seed=1)
     eighth = latents[:16]
-    pairs["preference data"] = (
-        {"ours": lambda: data.draw("train", 0, 128), "plain": lambda: plain_grid_data(grid, eighth)}, 1 if arguments.quick else 3
-    )  # fmt: skip
+    data_steps: dict[str, Callable[[], object]] = {
+        "ours": lambda: data.draw("train", 0, 128),
+        "plain": lambda: plain_grid_data(grid, eighth),
+    }
+    pairs["preference data"] = (data_steps, 1 if arguments.quick else 3)
     for name, (steps, repeats) in pairs.items():
         found = fastest(steps, repeats, rounds)
         if name == "preference data":

@@ -11,18 +11,15 @@ from synthetic.training import Trainer
 from t2iprobe.errors import DataError
 from t2iprobe.store import atomic
 
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-
 
 def save(trainer: Trainer, path: Path) -> None:
     """Write everything needed to continue: parameters, moments, step and cost."""
     tensors: dict[str, torch.Tensor] = {}
     for name, parameter in trainer.student.named_parameters():
         tensors[f"parameter/{name}"] = parameter.detach().cpu().contiguous()
-        for moment in MOMENTS:
-            if parameter in trainer.optimiser.state:
-                value = trainer.optimiser.state[parameter][moment]
-                tensors[f"{moment}/{name}"] = value.detach().cpu().contiguous()
+        for optimiser in trainer.optimisers:
+            for key, value in optimiser.state.get(parameter, {}).items():
+                tensors[f"{key}/{name}"] = value.detach().cpu().contiguous()
     state = {"step": trainer.step, "wall_s": trainer.cost.wall_s, "cpu_s": trainer.cost.cpu_s}
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={"state": json.dumps(state)})
@@ -44,11 +41,16 @@ def load(trainer: Trainer, path: Path) -> None:
                 )
             with torch.no_grad():
                 parameter.copy_(file.get_tensor(f"parameter/{name}"))
-            moments = {m: file.get_tensor(f"{m}/{name}") for m in MOMENTS if f"{m}/{name}" in names}
-            if moments:
-                trainer.optimiser.state[parameter] = {
-                    m: value.to(trainer.device) for m, value in moments.items()
-                }
+            state_of = {
+                key.split("/")[0]: file.get_tensor(key).to(trainer.device)
+                for key in names
+                if key.split("/", 1)[1] == name and not key.startswith("parameter/")
+            }
+            for optimiser in trainer.optimisers:
+                if state_of and any(
+                    parameter is p for group in optimiser.param_groups for p in group["params"]
+                ):
+                    optimiser.state[parameter] = state_of
     trainer.step = state["step"]
     trainer.cost.wall_s, trainer.cost.cpu_s = state["wall_s"], state["cpu_s"]
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from synthetic.measures import loss
+from synthetic.optimisers import make_optimisers
 from synthetic.problems import Batch, Problem, make_problem, stack
 from synthetic.settings import RECIPES, TrainSettings
 from synthetic.students import STUDENTS
@@ -20,7 +21,6 @@ from t2iprobe.errors import ConfigError
 from t2iprobe.registry import resolve
 from t2iprobe.seeding import generator
 
-DECAYED = ("weight", "table")
 PROBLEM_FREE = {
     "out", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay", "seed",
     "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
@@ -41,7 +41,7 @@ class Cost:
 
 
 class Trainer:
-    """Students of equal shape (members), their problems and their optimiser.
+    """Students of equal shape (members), their problems and their optimisers.
 
     Attributes:
         members: the settings of each.
@@ -65,7 +65,9 @@ class Trainer:
         self.problems = [self._unique[i] for i in self._which]
         self.device = _device(self.shared.device)
         self.student = _make_student(members, self.problems).to(self.device)
-        self.optimiser = _make_optimiser(self.student, members)
+        self.optimisers = make_optimisers(
+            self.student, self.shared.recipe, self.shared.learning_rate, self.shared.decay
+        )
         self.step = 0
         self.cost = Cost()
 
@@ -89,13 +91,15 @@ class Trainer:
         """One optimiser step; the loss of each member before it."""
         wall, cpu = perf_counter(), process_time()
         rate = learning_rate_at(self.step, self.shared)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate * group["factor"]
         batch = self.draw("train", self.step)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.student.zero_grad(set_to_none=True)
         losses = loss(self.student(batch.z, batch.x), batch)
         losses.sum().backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
+        for optimiser in self.optimisers:
+            optimiser.step()
         self.step += 1
         self.cost.wall_s += perf_counter() - wall
         self.cost.cpu_s += process_time() - cpu
@@ -177,20 +181,6 @@ def _make_student(members: list[TrainSettings], problems: list[Problem]) -> nn.M
     rngs = [generator("student", member.seeds()["student"]) for member in members]
     student: nn.Module = resolve("student", STUDENTS, members[0].student)(sizes.pop(), rngs)
     return student
-
-
-def _make_optimiser(student: nn.Module, members: list[TrainSettings]) -> torch.optim.AdamW:
-    """AdamW with decay on matrices alone, as the reference masks it; one kernel for all parameters."""
-    named = list(student.named_parameters())
-    matrices = [p for name, p in named if name.rsplit(".", 1)[-1] in DECAYED]
-    others = [p for name, p in named if name.rsplit(".", 1)[-1] not in DECAYED]
-    groups = [
-        {"params": matrices, "weight_decay": members[0].decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        [g for g in groups if g["params"]], lr=members[0].learning_rate, fused=True
-    )
 
 
 def _device(name: str) -> str:

@@ -80,19 +80,24 @@ class Linear(nn.Module):
 class TaskLinear(Linear):
     """An affine map of [z, x] where z is one vector per task, shared by the task's samples.
 
-    The part of z is computed once per task instead of once per sample: the same numbers at a fraction of the work
-    when z is long (few-shot: 1,600 entries, 16 samples).
+    Where [z, x] is longer than the output, the part of z is computed once per task instead of once per sample: the same
+    map at a fraction of the work when z is long (few-shot: 1,600 entries, 16 samples).
     """
 
     def __init__(self, z_dim: int, x_dim: int, fan_out: int, rngs: Generators) -> None:
         super().__init__(z_dim + x_dim, fan_out, rngs)
         self.z_dim = z_dim
+        self.splits = z_dim + x_dim > fan_out
 
     def of_task(
         self, z: Float[Tensor, "e b z"], x: Float[Tensor, "e b t x"]
     ) -> Float[Tensor, "e b t o"]:
         """The image of every [z, x]."""
         members, tasks, samples, x_dim = x.shape
+        if not self.splits:
+            rows = torch.cat([z.unsqueeze(2).expand(-1, -1, samples, -1), x], dim=3).flatten(1, 2)
+            out: Tensor = self(rows).view(members, tasks, samples, -1)
+            return out
         from_x = torch.bmm(x.reshape(members, tasks * samples, x_dim), self.weight[:, self.z_dim :])
         assert self.bias is not None
         from_z = torch.baddbmm(self.bias, z, self.weight[:, : self.z_dim])

@@ -9,6 +9,9 @@ from synthetic.students.layers import Embedder, Generators, Linear, Sizes, Tape,
 class MLP(nn.Module):
     """[z, x] -> hidden layers of ReLU -> output, for several members at once (paper, appendix on models)."""
 
+    orthogonal_steps = ("first", "hidden")
+    """Parts whose matrices the fast recipe trains with Muon."""
+
     def __init__(self, sizes: Sizes, rngs: Generators) -> None:
         super().__init__()
         self.embed = Embedder(sizes, rngs)

@@ -24,6 +24,9 @@ class Transformer(nn.Module):
     its position. Attention and feed-forward matrices start Xavier-uniform and have no bias, as in the reference.
     """
 
+    orthogonal_steps = ("blocks",)
+    """Parts whose matrices the fast recipe trains with Muon."""
+
     def __init__(self, sizes: Sizes, rngs: Generators) -> None:
         super().__init__()
         if sizes.width % (2 * sizes.heads):

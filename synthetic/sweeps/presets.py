@@ -58,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "modules": 6, "hot": 2, "steps": 40, "width": 32, "batch_tasks": 32, "samples": 8, "eval_tasks": 64,
         "probe_tasks": 96, "eval_every": 40, "checkpoint_every": 40, "recipe": "fast",
     },
-    "cpu": {"modules": 16, "hot": 3, "steps": 3000, "width": 256, "recipe": "fast", "eval_every": 500},
+    "cpu": {"modules": 16, "hot": 3, "steps": 1000, "width": 256, "recipe": "fast", "eval_every": 200},
     "paper": {
         "modules": 16, "hot": 3, "steps": 300_000, "width": 1024, "depth": 4, "eval_every": 1000, "checkpoint_every":
         5000,
@@ -152,7 +152,7 @@ def _law(size: str) -> dict[str, tuple[Any, ...]]:
 
 
 def _law_base(size: str) -> dict[str, Any]:
-    return {"support": "balanced"} | ({"steps": 2000} if size == "cpu" else {})
+    return {"support": "balanced"} | ({"steps": 700} if size == "cpu" else {})
 
 
 def _transformer(size: str) -> dict[str, tuple[Any, ...]]:
@@ -163,7 +163,7 @@ def _transformer(size: str) -> dict[str, tuple[Any, ...]]:
 def _transformer_base(size: str) -> dict[str, Any]:
     shapes = {
         "smoke": {"width": 16, "depth": 1, "heads": 2, "feedforward": 32},
-        "cpu": {"width": 128, "depth": 2, "feedforward": 512, "steps": 1500},
+        "cpu": {"width": 128, "depth": 2, "feedforward": 512, "steps": 1000},
         "paper": {"width": 256, "depth": 4, "feedforward": 1024},
     }
     return shapes[size]

@@ -91,8 +91,10 @@ def test_initial_weights_are_the_references():
     assert block.up.weight.var().item() == pytest.approx(2 / (16 + 24), rel=0.2)
 
 
-def test_task_linear_equals_the_map_of_the_concatenation():
-    layer = TaskLinear(6, 5, 8, rngs(1))
+@pytest.mark.parametrize("fan_out", [8, 40])
+def test_task_linear_equals_the_map_of_the_concatenation(fan_out):
+    layer = TaskLinear(6, 5, fan_out, rngs(1))
+    assert layer.splits == (fan_out == 8)
     z, x = inputs(1, VECTOR)
     rows = torch.cat([z.unsqueeze(2).expand(-1, -1, 7, -1), x], dim=-1)
     assert torch.allclose(layer.of_task(z, x), rows @ layer.weight[0] + layer.bias[0, 0], atol=1e-5)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from synthetic.optimisers import orthogonalise
 from synthetic.problems import make_problem
 from synthetic.runs import train, train_together
 from synthetic.settings import TrainSettings
@@ -85,7 +86,8 @@ def test_decay_acts_on_matrices_alone(tmp_path):
             )
         ]
     )
-    decayed, free = trainer.optimiser.param_groups
+    (optimiser,) = trainer.optimisers
+    decayed, free = optimiser.param_groups
     assert decayed["weight_decay"] == 0.003
     assert free["weight_decay"] == 0
     names = {id(p): name for name, p in trainer.student.named_parameters()}
@@ -115,7 +117,30 @@ def test_members_must_agree(tmp_path):
         Trainer([settings(tmp_path, width=16), settings(tmp_path, width=8)])
 
 
-@pytest.mark.parametrize("changes", [{}, GRID], ids=["hyperteacher", "preference"])
+def test_fast_recipe_gives_hidden_matrices_to_muon(tmp_path):
+    adamw, muon = Trainer([settings(tmp_path, recipe="fast")]).optimisers
+    shapes = sorted(tuple(p.shape[1:]) for group in muon.param_groups for p in group["params"])
+    assert shapes == [(10, 16), (16, 16)]
+    assert {tuple(p.shape[1:]) for p in adamw.param_groups[0]["params"]} == {(16, 3)}
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (5, 20), (20, 5)])
+def test_orthogonal_steps_keep_directions_and_level_sizes(shape):
+    matrices = torch.randn(
+        3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+    found = orthogonalise(matrices)
+    sizes = torch.linalg.svdvals(found)
+    assert sizes.min() > 0.6
+    assert sizes.max() < 1.3
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    inner = u.mT @ found @ v.mT
+    assert torch.allclose(inner, torch.diag_embed(inner.diagonal(dim1=1, dim2=2)), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, GRID, {"recipe": "fast"}], ids=["hyperteacher", "preference", "fast"]
+)
 def test_continuing_from_a_checkpoint_is_exact(tmp_path, changes, monkeypatch):
     whole = settings(tmp_path, "whole", **changes)
     train(whole)
