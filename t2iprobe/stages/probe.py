@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from t2iprobe import registry
-from t2iprobe.codings import applicable, encode
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
-from t2iprobe.probes.controls import SHUFFLED, bag_of_words, with_controls
+from t2iprobe.probes.controls import SHUFFLED, bag_of_words
 from t2iprobe.probes.crossfit import OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
 from t2iprobe.probes.folds import check_groups
@@ -27,64 +26,11 @@ from t2iprobe.progress import bar
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import ActivationReader, Key
 from t2iprobe.stages.drawing import RunTasks
+from t2iprobe.stages.targets import ALL, Array, Group, Targets
 from t2iprobe.store import Row, RunFolder, write_json, write_table
 
-ALL = "all"
-Array = NDArray[np.float64]
 Predict = Callable[..., OutOfFold]
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Target columns of one constituent in one coding."""
-
-    coding: str
-    constituent: str
-
-    @property
-    def name(self) -> str:
-        """The name of the group among all columns."""
-        return f"{self.coding}/{self.constituent}"
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What the probes predict, one row for each image, shuffled copies last.
-
-    Attributes:
-        Y: (n, 2c) targets.
-        column_groups: group name of each column.
-        groups: the groups without the shuffled ones.
-        task_ids: (n,) task of each image.
-        folds: (n,) fold of each image.
-    """
-
-    Y: Array
-    column_groups: tuple[str, ...]
-    groups: tuple[Group, ...]
-    task_ids: list[str]
-    folds: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, drawn: RunTasks, task_ids: list[str], seed: int) -> "Targets":
-        """Every applicable coding of the tasks behind the images."""
-        row = {task.id: i for i, task in enumerate(drawn.tasks)}
-        images = np.array([row[task_id] for task_id in task_ids])
-        blocks, labels = [], []
-        for coding in applicable(drawn.family):
-            targets = encode(drawn.family, drawn.tasks, coding)
-            blocks.append(targets.matrix.astype(np.float64))
-            labels += [Group(coding, name) for name in targets.constituents]
-        Y = np.concatenate(blocks, axis=1)[images]
-        Y, names = with_controls(Y, [group.name for group in labels], task_ids, seed)
-        folds = np.array(drawn.folds)[images]
-        return cls(Y, names, tuple(dict.fromkeys(labels)), task_ids, folds)
-
-    def columns(self, names: set[str]) -> NDArray[np.intp]:
-        """Positions of the columns of some groups, with their shuffled copies."""
-        wanted = names | {SHUFFLED + name for name in names}
-        return np.flatnonzero([name in wanted for name in self.column_groups])
 
 
 @dataclass(frozen=True)
@@ -194,16 +140,11 @@ def sums(tasks: TaskDecodability, names: list[str]) -> tuple[Array, Array]:
     return tasks.residual[:, at].sum(axis=1), tasks.total[:, at].sum(axis=1)
 
 
-def of_coding(targets: Targets, coding: str) -> list[str]:
-    """The groups of a coding."""
-    return [group.name for group in targets.groups if group.coding == coding]
-
-
 def half_r2(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
     """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
-    if not tasks.tasks or not set(of_coding(targets, coding)) <= set(tasks.groups):
+    if not tasks.tasks or not set(targets.of_coding(coding)) <= set(tasks.groups):
         return float("nan"), float("nan")
-    residual, total = sums(tasks, of_coding(targets, coding))
+    residual, total = sums(tasks, targets.of_coding(coding))
     first = _in_first_half(tasks, targets)
     return _ratio(residual[first], total[first]), _ratio(residual[~first], total[~first])
 
@@ -309,7 +250,7 @@ def _task_rows(fits: dict[str, TaskDecodability], chosen: Headline, targets: Tar
     at_site, at_other = fits[str(chosen.site)], fits[str(chosen.other_site)]
     first = _in_first_half(at_site, targets)
     names = {(g.coding, g.constituent): [g.name] for g in targets.groups}
-    names |= {(g.coding, ALL): of_coding(targets, g.coding) for g in targets.groups}
+    names |= {(g.coding, ALL): targets.of_coding(g.coding) for g in targets.groups}
     rows: list[Row] = []
     for (coding, constituent), groups in names.items():
         parts = {
