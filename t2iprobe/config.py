@@ -6,12 +6,22 @@ A setting is spelled once, here. The docstring is its help text, the name is its
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
 
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.settings import LoadSettings
 
 DEFAULT_MODEL = "shapes-mmdit"
+
+
+@dataclass(frozen=True)
+class OneModel(LoadSettings):
+    """A model named as the only argument, and how it is loaded."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")] = DEFAULT_MODEL
+    """A model of the embedded zoo (`t2iprobe models`), a local diffusers folder or a hub id."""
 
 
 @dataclass(frozen=True)
