@@ -34,6 +34,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         MissingExtra: the checkpoint needs a library that is not installed.
     """
     settings = settings or LoadSettings()
+    _silence_bars()
     device = pick_device(settings.device)
     dtype = pick_dtype(settings.dtype, device)
     folder = find_folder(name, settings)
@@ -53,6 +54,15 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_args)
     provenance = _provenance(name, folder, pipe, settings, device, dtype)
     return Model(name, pipe, call, provenance, card)
+
+
+def _silence_bars() -> None:
+    """Weights of a local folder load in a moment; bars of two libraries would only push the user's own off the screen."""
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    diffusers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
 
 
 def pick_device(name: str) -> torch.device:

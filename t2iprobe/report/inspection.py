@@ -41,12 +41,20 @@ def _parts(found: ModelReport) -> Table:
         )
         said = "; ".join(part for part in (limit, fed) if part)
         table.add_row(
-            name, encoder.class_name, _millions(encoder.parameters), str(encoder.layers), said
+            name,
+            encoder.class_name,
+            _millions(encoder.parameters),
+            str(encoder.layers),
+            escape(said),
         )
     for name, denoiser in found.denoisers.items():
         said = "" if denoiser.guidance is None else f"guidance: {denoiser.guidance}"
         table.add_row(
-            name, denoiser.class_name, _millions(denoiser.parameters), str(denoiser.blocks), said
+            name,
+            denoiser.class_name,
+            _millions(denoiser.parameters),
+            str(denoiser.blocks),
+            escape(said),
         )
     return table
 
