@@ -6,7 +6,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
+from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import Preset
 from t2iprobe.report.style import BLUE, GREEN, INK, MARKERS, MUTED, ORANGE, SERIES, styled
 
@@ -84,7 +86,7 @@ def layers(decodability: dict[str, dict[str, Any]]) -> Figure | None:
 
 @styled
 def sweep_figure(preset: Preset, rows: Rows) -> Figure:
-    """Held-out (full) and test (open) score along the preset's axis, and decodability against held-out score."""
+    """Scores along the preset's axis; beside it decodability against held-out score, or the tasks needed by M."""
     figure = Figure(figsize=(10.4, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     done = [row for row in rows if row["status"] == "done"]
@@ -93,10 +95,24 @@ def sweep_figure(preset: Preset, rows: Rows) -> Figure:
         _categories(left, preset.x, done, measure)
     else:
         _curves(left, preset, done, measure)
-    left.set_ylabel(f"{MEASURE_NAMES[measure]}: mean over seeds")
+    left.set_ylabel(MEASURE_NAMES[measure])
     left.grid(axis="y")
-    _scatter(right, done, measure, preset.line or preset.x)
+    if preset.line == "modules":
+        _needed(right, tasks_needed(done, "modules", measure))
+    else:
+        _scatter(right, done, measure, preset.line or preset.x)
     return figure
+
+
+def _needed(axes: Axes, needed: dict[Any, float | None]) -> None:
+    """Tasks needed by number of modules; what was never enough is left out and said."""
+    found = {modules: value for modules, value in needed.items() if value is not None}
+    axes.plot(list(found), list(found.values()), color=BLUE, marker="o", ms=5, lw=1.3)
+    missing = [str(modules) for modules, value in needed.items() if value is None]
+    axes.set_title(f"never enough: M = {', '.join(missing)}" if missing else "")
+    axes.set_xlabel("modules M")
+    axes.set_ylabel("combinations needed to pass the additive baseline")
+    axes.grid(axis="y")
 
 
 def _categories(axes: Axes, axis: str, rows: Rows, measure: str) -> None:
@@ -171,8 +187,12 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
     )
     if preset.log_x:
         axes.set_xscale("log")
+        values = sorted({row[preset.x] for row in rows})
+        if len(values) <= 8:
+            axes.set_xticks(values, [str(value) for value in values])
+            axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("combinations seen in training" if preset.x == "seen" else preset.x)
-    axes.legend(loc="best", title="solid: held out, dashed: test")
+    axes.legend(loc="best", title="mean over seeds; solid: held out, dashed: test")
 
 
 def _scatter(axes: Axes, rows: Rows, measure: str, by: str) -> None:

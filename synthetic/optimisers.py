@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 DECAYED = ("weight", "table")
-MUON_RATE = 20 / 3
+MUON_RATE = 8.0
 """Muon's rate in units of AdamW's: its steps have unit spectral norm, AdamW's unit entries."""
 
 
@@ -52,13 +52,14 @@ def orthogonalise(matrices: Float[Tensor, "e i o"], iterations: int = 5) -> Floa
     Five Newton-Schulz iterations of an odd polynomial of degree 5 whose slope at 0 is large (Jordan et al. 2024).
     """
     first, third, fifth = 3.4445, -4.7750, 2.0315
-    x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    x: Tensor = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     for _ in range(iterations):
         square = x @ x.mT
         x = first * x + (third * square + fifth * square @ square) @ x
-    return x.mT if tall else x
+    found: Tensor = x.mT if tall else x
+    return found
 
 
 def make_optimisers(

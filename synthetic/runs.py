@@ -20,7 +20,6 @@ from t2iprobe.progress import bar
 from t2iprobe.store import RunFolder, read_json, read_table, write_json, write_table
 
 STAGE = "train"
-CHECKPOINT = "checkpoint.safetensors"
 SPLITS = ("test", "held_out")
 
 
@@ -44,18 +43,23 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
     with ExitStack() as held:
         runs = []
         for member in members:
-            record = {k: v for k, v in as_record(member).items() if k not in ("out", "device")}
+            record = {
+                k: v for k, v in as_record(member).items() if k not in ("out", "config", "device")
+            }
             held.enter_context(RunFolder(member.out).locked())
             runs.append(RunFolder.open(member.out, record))
         if all(run.is_done(STAGE) for run in runs):
             return [read_json(run.path / "summary.json") for run in runs]
         trainer = Trainer(members)
+        together = f"-of-{len(members)}" if len(members) > 1 else ""
+        checkpoint = folder / f"checkpoint{together}.safetensors"
         for run, problem, member in zip(runs, trainer.problems, members, strict=True):
             run.update(seeds=member.seeds(), support=problem.support.facts(), device=member.device)
             run.set_stage(STAGE, "running")
-        history = _train(trainer, runs, folder / CHECKPOINT)
+        history = _train(trainer, runs, checkpoint)
         summaries = _finish(trainer, runs, history)
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        for left in folder.glob("checkpoint*.safetensors"):
+            left.unlink()
         return summaries
 
 
@@ -73,11 +77,11 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
             )
             history[i] = [row for row in rows if row["step"] <= trainer.step]
     sets = {split: trainer.draw_set(split, shared.eval_tasks) for split in SPLITS}
-    losses = torch.zeros(len(runs))
+    losses = torch.zeros(len(runs), device=trainer.device)
     count = 0
     with bar("train", shared.steps, "steps", done=trainer.step) as progress:
         while trainer.step < shared.steps:
-            losses += trainer.train_step().cpu()
+            losses += trainer.train_step()
             count += 1
             progress.advance()
             last = trainer.step == shared.steps

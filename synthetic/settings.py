@@ -9,7 +9,7 @@ from t2iprobe.errors import ConfigError, unknown
 
 RECIPES: dict[str, dict[str, float]] = {
     "paper": {"rate": 3e-4, "weight_decay": 0.003, "warmup": 0, "floor": 1.0},
-    "fast": {"rate": 6e-3, "weight_decay": 0.003, "warmup": 0.05, "floor": 0.0},
+    "fast": {"rate": 1e-2, "weight_decay": 0.003, "warmup": 0.05, "floor": 0.0},
 }
 
 
@@ -19,6 +19,9 @@ class TrainSettings:
 
     out: Path
     """Run folder; running again with the same settings continues, a finished run does nothing."""
+
+    config: Path | None = None
+    """A YAML file of settings under the same names; the command line wins over it."""
 
     task: str = "hyperteacher"
     """Task family: hyperteacher (regression) or preference (imitation on a grid)."""
@@ -60,7 +63,7 @@ class TrainSettings:
     """Inner width of a block (transformer)."""
 
     recipe: str = "paper"
-    """paper (AdamW at a constant rate) or fast (Muon and AdamW, 20 times the rate, warm-up, cosine to 0)."""
+    """paper (AdamW at a constant rate) or fast (Muon and AdamW, 30 times the rate, warm-up, cosine to 0)."""
 
     steps: int = 5000
     """Optimiser steps, at least 1."""
@@ -211,6 +214,9 @@ class SweepSettings:
     out: Path
     """Folder of the sweep; running again continues with what is missing."""
 
+    config: Path | None = None
+    """A YAML file of settings under the same names; the command line wins over it."""
+
     size: Literal["smoke", "cpu", "paper"] = "cpu"
     """smoke: seconds; cpu: about 30 minutes on two cores; paper: the paper's settings, one GPU."""
 
@@ -235,12 +241,6 @@ class ReportSettings:
 @dataclass(frozen=True)
 class ListSettings:
     """Names that can be chosen."""
-
-
-def differing(old: dict[str, object], new: dict[str, object]) -> list[str]:
-    """Names of settings whose values differ, leaving out where the run lies and where it computes."""
-    free = {"out", "device"}
-    return sorted(name for name in {*old, *new} - free if old.get(name) != new.get(name))
 
 
 def as_record(settings: TrainSettings) -> dict[str, object]:

@@ -22,8 +22,8 @@ from t2iprobe.registry import resolve
 from t2iprobe.seeding import generator
 
 PROBLEM_FREE = {
-    "out", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay", "seed",
-    "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
+    "out", "config", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay",
+    "seed", "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
     "batch_tasks",
 }  # fmt: skip
 SHARED = (

@@ -278,7 +278,7 @@ def command(settings: TrainSettings) -> str:
     usual = TrainSettings(out=Path())
     words = ["t2iprobe synthetic train"]
     for name, value in vars(settings).items():
-        if value == getattr(usual, name) or name == "device":
+        if value == getattr(usual, name) or name in ("config", "device"):
             continue
         flag = name.replace("_", "-")
         if isinstance(value, bool):

@@ -8,6 +8,7 @@ from typing import Any
 from synthetic.runs import train_together
 from synthetic.settings import SweepSettings
 from synthetic.supports import make_support
+from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import APPROXIMATION, Cell, cells, command
 from t2iprobe.errors import ConfigError
 from t2iprobe.progress import console
@@ -30,7 +31,9 @@ def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
     if settings.preset == APPROXIMATION and settings.task != "hyperteacher":
         raise ConfigError("the approximation is of the hyperteacher: leave out --task preference")
     planned = [] if settings.preset == APPROXIMATION else list(cells(settings))
-    record = {k: v for k, v in asdict(settings).items() if k not in ("out", "device", "stack")}
+    record = {
+        k: v for k, v in asdict(settings).items() if k not in ("out", "config", "device", "stack")
+    }
     with RunFolder(settings.out).locked():
         folder = RunFolder.open(settings.out, record)
         folder.set_stage("sweep", "running", cells=len(planned))
@@ -156,7 +159,7 @@ def _aligned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _summarise(settings: SweepSettings, rows: list[dict[str, Any]]) -> None:
-    summary = {
+    summary: dict[str, Any] = {
         "schema_version": 1,
         "kind": "synthetic sweep",
         "preset": settings.preset,
@@ -166,4 +169,10 @@ def _summarise(settings: SweepSettings, rows: list[dict[str, Any]]) -> None:
         "impossible": sum(row["status"] == "impossible" for row in rows),
         "beats_additive": sum(bool(row.get("beats_additive")) for row in rows),
     }
+    if settings.preset == "law":
+        done = [row for row in rows if row["status"] == "done"]
+        measure = "accuracy" if settings.task == "preference" else "r2_pooled"
+        summary["tasks_needed"] = {
+            str(m): n for m, n in tasks_needed(done, "modules", measure).items()
+        }
     write_json(settings.out / "summary.json", summary)

@@ -9,6 +9,7 @@ import pytest
 from synthetic.commands import main
 from synthetic.settings import SweepSettings, TrainSettings
 from synthetic.sweeps import presets
+from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import PRESETS, cells, command
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.store import read_json, read_table
@@ -123,7 +124,7 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
 def test_cells_have_names_of_their_own_and_commands_that_parse(tmp_path, preset, size, task):
     from t2iprobe.commands.parsing import parse
 
-    made = list(cells(SweepSettings(preset, tmp_path, size, task)))
+    made = list(cells(SweepSettings(preset, tmp_path, size=size, task=task)))
     assert len({cell.name for cell in made}) == len(made) >= 2
     for cell in made[:: max(1, len(made) // 3)]:
         words = command(cell.settings).split()
@@ -204,3 +205,49 @@ def test_help_is_quick_and_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
     assert time.perf_counter() - start < 30
+
+
+def test_settings_can_come_from_a_file_and_the_command_line_wins(tmp_path):
+    (tmp_path / "run.yaml").write_text("steps: 3\nwidth: 8\nhidden: [5, 4]\n")
+    out = tmp_path / "ht"
+    assert (
+        main(
+            [
+                "train",
+                "--config",
+                str(tmp_path / "run.yaml"),
+                *QUICK[:2],
+                *QUICK[5:10],
+                "--steps",
+                "4",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    settings = read_json(out / "summary.json")["settings"]
+    assert (settings["steps"], settings["width"], settings["hidden"]) == (4, 8, [5, 4])
+
+
+def test_tasks_needed_by_hand():
+    def row(modules, seen, own, additive):
+        return {
+            "modules": modules,
+            "seen": seen,
+            "held_out_r2_pooled": own,
+            "additive_held_out_r2_pooled": additive,
+        }
+
+    rows = [
+        row(8, 10, 0.5, 0.7),
+        row(8, 10, 0.3, 0.5),
+        row(8, 40, 0.9, 0.7),
+    ]  # margins -0.2, then +0.2
+    rows += [
+        row(12, 10, 0.1, 0.7),
+        row(12, 40, 0.6, 0.7),
+        row(16, 10, 0.8, 0.7),
+        row(16, 40, 0.9, 0.7),
+    ]
+    assert tasks_needed(rows, "modules", "r2_pooled") == {8: pytest.approx(20), 12: None, 16: 10.0}
