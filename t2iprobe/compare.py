@@ -86,9 +86,10 @@ def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Pa
     over_header, over = tables.correlation_cells(found)
     figure = comparison_figure(points, found)
     drawing = picture(figure, "compare", said[0])
+    command = ["t2iprobe", "compare", *(str(point.path) for point in points), "--out", str(out)]
     page = environment().get_template("compare.html.j2").render(
         said=said, header=header, rows=rows, over_header=over_header, over=over, drawing=drawing,
-        points=points, command=shlex.join(["t2iprobe", "compare", *(str(point.path) for point in points), "--out", str(out)]),
+        points=points, command=shlex.join(command),
     )  # fmt: skip
     document = "\n\n".join(
         ["# Runs compared", "\n".join(f"- {line}" for line in said), "![Decodability against success](compare.png)",

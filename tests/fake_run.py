@@ -140,7 +140,9 @@ def _probes(chosen: dict[str, Any], rng: np.random.Generator) -> list[dict[str, 
             for pool in ("grid", "mean")
             for step in STEPS
         ]
-        places += [(site, "transformer", "text", "mean", step) for step in STEPS]
+        if layer < LAYERS - 1:
+            places += [(site, "transformer", "text", "mean", step) for step in STEPS]
+    places.append(("transformer.conditioning", "transformer", "text", "mean", None))
     rows = []
     for site, component, stream, pooling, step in places:
         depth = int(site[-1]) if site[-1].isdigit() else 0

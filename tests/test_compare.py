@@ -166,7 +166,8 @@ def test_same_runs_give_the_same_files(
     runs: list[Path], compared: Comparison, tmp_path: Path
 ) -> None:
     for one, two in zip(compared.files, compare(runs, tmp_path / "b").files, strict=True):
-        assert one.read_bytes() == two.read_bytes(), one.name
+        again = two.read_bytes().replace(bytes(two.parent), bytes(one.parent))
+        assert one.read_bytes() == again, one.name
 
 
 def test_curves_follow_step_and_share(runs: list[Path]) -> None:

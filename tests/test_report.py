@@ -341,7 +341,14 @@ def test_gallery_takes_the_worst_and_best_once() -> None:
     assert [row.task_id for row in worst] == ["d", "c"]
     assert [row.task_id for row in best] == ["b", "a"]
     worst, best = gallery.choose(rows)
-    assert len({row.task_id for row in worst + best}) == len(worst) + len(best) == 5
+    assert [row.task_id for row in worst] == ["d", "c", "f"]
+    assert [row.task_id for row in best] == ["b", "a"]
+    assert gallery.choose(rows[:2]) == ([], [rows[1], rows[0]]), (
+        "a task without a failure is among the worst"
+    )
+    assert gallery.choose(rows[2:3]) == ([rows[2]], []), (
+        "a task without a success is among the best"
+    )
 
 
 @pytest.mark.parametrize(
@@ -396,6 +403,34 @@ def test_sites_stand_in_the_order_of_computation() -> None:
     )
 
 
+def test_streams_share_positions_and_conditioning_is_apart(built: Path) -> None:
+    run = read_run(built)
+    at = places.headline(run)
+    text = {(line.name, line.pooling): line for line in places.text_lines(run, at)}
+    assert set(text) == {
+        ("text_encoder", "mean"),
+        ("text_encoder", "eot"),
+        ("text stream", "mean"),
+        ("conditioning", "mean"),
+    }
+    assert len(text["text stream", "mean"].sites) == 3, "the last block has no text stream"
+    image = places.image_line(run, at)
+    assert image is not None
+    figure = plots.layers_figure(
+        [image, text["text stream", "mean"]], {"a": 0.1, "b": None}, plots.DENOISER_AXIS
+    )
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [
+        [0, 1, 2, 3],
+        [0, 1, 2],
+    ]
+    figure = plots.layers_figure(
+        [text["text_encoder", "mean"], text["conditioning", "mean"]],
+        {"a": 0.1, "b": None},
+        plots.ENCODER_AXIS,
+    )
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [[0, 1, 2], [3]]
+
+
 def test_short_names_stay_distinct() -> None:
     sites = [f"transformer.transformer_blocks.{i}" for i in range(30)]
     assert places.short_sites(sites)[3] == "transformer_blocks.3"
@@ -427,6 +462,8 @@ def test_short_names_stay_distinct() -> None:
         (formats.duration(7500), "2 h 5 min"),
         (formats.size(1_410_000_000), "1.4 GB"),
         (formats.size(12), "12 B"),
+        (formats.model_name("/a/b/my-model/"), "my-model"),
+        (formats.model_name("stabilityai/sd"), "stabilityai/sd"),
         (formats.seen_range(0, 0), "never"),
         (formats.seen_range(1, 5), "1 to 5"),
         (formats.seen_range(21, None), "21 or more"),

@@ -76,6 +76,16 @@ def size(n_bytes: object) -> str:
     return f"{found:.0f} {unit}" if found >= 10 or unit == "B" else f"{found:.1f} {unit}"
 
 
+def model_name(model: object) -> str:
+    """A model as people call it: the last part of a local path; hub ids and zoo names as they are."""
+    text = str(model)
+    return (
+        text.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1]
+        if text.startswith(("/", ".", "~"))
+        else text
+    )
+
+
 def seen_range(low: object, high: object) -> str:
     """How often training showed the scenes of a bin: "never", "1 to 3", "over 40"."""
     low_found, high_found = number(low), number(high)

@@ -60,17 +60,16 @@ def choose(
 ) -> tuple[list[TaskPoint], list[TaskPoint]]:
     """The worst and the best tasks by success, ties by decodability (lowest first, highest first), then by id.
 
-    A task is shown once: with few tasks the best list gets what the worst list leaves.
+    A task without a failure is never among the worst, one without a success never among the best, and none is in both:
+    with few tasks the best list gets what the worst list leaves.
     """
-    scored = [row for row in rows if row.success is not None]
-    n_worst = min(n_tasks, (len(scored) + 1) // 2)
-    worst = sorted(scored, key=lambda row: (row.success, _known(row), row.task_id))[:n_worst]
-    shown = {row.task_id for row in worst}
-    rest = [row for row in scored if row.task_id not in shown]
-    best = sorted(rest, key=lambda row: (-(row.success or 0.0), -_known(row), row.task_id))[
-        :n_tasks
-    ]
-    return worst, best
+    scored = [(row.success, _known(row), row) for row in rows if row.success is not None]
+    failed = [item for item in scored if item[0] < 1.0]
+    failed.sort(key=lambda item: (item[0], item[1], item[2].task_id))
+    worst = [row for _, _, row in failed[: min(n_tasks, (len(scored) + 1) // 2)]]
+    rest = [item for item in scored if item[0] > 0.0 and item[2] not in worst]
+    rest.sort(key=lambda item: (-item[0], -item[1], item[2].task_id))
+    return worst, [row for _, _, row in rest[:n_tasks]]
 
 
 def exhibit(run: RunData, row: TaskPoint) -> Exhibit:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from t2iprobe.report import formats, gallery, heatmaps, places, plots, style
-from t2iprobe.report.finding import find
+from t2iprobe.report.finding import find, success_varies
 from t2iprobe.report.reading import RunData, TaskPoint, number, pick, read_run, value_of
 from t2iprobe.report.terms import FILES, TERMS
 
@@ -48,7 +48,8 @@ def render(run: RunData, figures: Path) -> str:
         finding=find(run.summary, run.correlation),
         outcomes=_outcomes(run),
         parts=_parts(run),
-        n_tasks=len(run.tasks),
+        varies=success_varies(run.summary),
+        by_coding=_by_coding(run, at),
         codings=_codings(run, at, figures),
         stops=heatmaps.scale_stops(),
         text=_text(run, at, figures),
@@ -58,8 +59,8 @@ def render(run: RunData, figures: Path) -> str:
             ("Worst", "lowest success first; equal ones by lowest decodability", shown(worst)),
             ("Best", "highest success first; equal ones by highest decodability", shown(best)),
         ],
-        settings=_flat(run.run.get("settings")),
-        model=_flat({k: v for k, v in (run.run.get("model") or {}).items() if k != "card"}),
+        settings=_flat(run.run.get("settings")) + _flat((run.run.get("model") or {}).get("schedulers")),
+        model=_model(run),
         card=_flat((run.run.get("model") or {}).get("card"), longest=400),
         terms=TERMS,
         files={name: text for name, text in FILES.items() if (run.folder / name).is_file()},
@@ -76,6 +77,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
+        "model_name": formats.model_name,
         "decimal": formats.decimal,
         "percent": formats.percent,
         "interval": formats.interval,
@@ -132,6 +134,12 @@ def _parts(run: RunData) -> list[dict[str, Any]]:
     ]
 
 
+def _by_coding(run: RunData, at: places.Headline) -> list[tuple[str, float | None]]:
+    found = pick(run.summary, "decodability", "by_coding") or {}
+    known = [name for name in places.codings(run, at.coding) if name in found]
+    return [(name, value_of(found[name])) for name in places.ordered([*known, *found])]
+
+
 def _codings(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, Any]]:
     shown = []
     for coding in places.codings(run, at.coding):
@@ -178,19 +186,19 @@ def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, An
     image = places.image_line(run, at)
     shown = []
     for name, title, members, label in (
-        ("text-encoders", "Text encoders", encoders, "layer of the text encoder, input first"),
+        ("text-encoders", "Text encoders", encoders, plots.ENCODER_AXIS),
         (
             "streams",
             f"Denoiser, step {at.step}",
             ([image] if image else []) + streams,
-            "block of the denoiser, input first",
+            plots.DENOISER_AXIS,
         ),
     ):
         if not members:
             continue
         figure = plots.layers_figure(members, baselines, label)
         best = {
-            f"{m.component} {m.pooling}": max((v for v in m.values if v is not None), default=None)
+            f"{m.name} {m.pooling}": max((v for v in m.values if v is not None), default=None)
             for m in members
         }
         alt = f"R² of the {at.coding} coding over layers. Highest: " + ", ".join(
@@ -229,10 +237,8 @@ def correlations(correlation: Mapping[str, Any], coding: str) -> dict[str, Any]:
         "all tasks": correlation.get("overall"),
         "within seen and held out": correlation.get("within"),
     }
-    named |= {
-        f"only {name.replace('_', ' ')}": value
-        for name, value in (correlation.get("strata") or {}).items()
-    }
+    strata = sorted((correlation.get("strata") or {}).items(), key=lambda item: item[0] != "seen")
+    named |= {f"only {name.replace('_', ' ')}": value for name, value in strata}
     named["only clean images"] = correlation.get("among_clean")
     named |= {
         name: value
@@ -270,6 +276,18 @@ def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, 
         or "the model has no card that says how often each scene was seen in training"
     )
     return {"figures": shown, "reason": reason, "rho": pick(data, "success")}
+
+
+def _model(run: RunData) -> list[tuple[str, str]]:
+    """What run.json says of the model; of schedulers only the class, the rest stands under the settings."""
+    model = run.run.get("model") or {}
+    named = {
+        name: pick(scheduler, "class")
+        for name, scheduler in (model.get("schedulers") or {}).items()
+    }
+    return _flat(
+        {key: value for key, value in model.items() if key not in ("card", "schedulers")} | named
+    )
 
 
 def _flat(data: object, prefix: str = "", longest: int = 2000) -> list[tuple[str, str]]:

@@ -52,9 +52,9 @@ class HeatGrid:
 
 @dataclass(frozen=True)
 class TextLine:
-    """R2 of the whole coding over the layers of one component's text stream, for one pooling."""
+    """R2 of the whole coding over the layers of one stream of one component, for one pooling."""
 
-    component: str
+    name: str
     pooling: str
     step: int | None
     sites: tuple[str, ...]
@@ -126,28 +126,29 @@ def heat_grid(run: RunData, coding: str, constituent: str, at: Headline) -> Heat
 
 
 def text_lines(run: RunData, at: Headline) -> list[TextLine]:
-    """The text encoders' layers (no step) and the denoiser's text stream at the headline step."""
+    """The text encoders' layers and the conditioning (no step), and the denoiser's text stream at the headline step."""
     rows = [
         row
         for row in run.probes
-        if row.coding == at.coding and row.constituent == "all" and row.stream == "text"
+        if row.coding == at.coding
+        and row.constituent == "all"
+        and row.stream == "text"
+        and row.step in (None, at.step)
     ]
-    rows = [row for row in rows if row.step is None or row.step == at.step]
+    denoisers = {row.component for row in run.probes if row.stream == "image"}
     lines = []
-    for component, pooling in ordered((row.component, row.pooling) for row in rows):
+    for component, pooling, step in ordered((row.component, row.pooling, row.step) for row in rows):
         mine = {
-            row.site: row for row in rows if (row.component, row.pooling) == (component, pooling)
+            row.site: row.r2
+            for row in rows
+            if (row.component, row.pooling, row.step) == (component, pooling, step)
         }
+        name = component
+        if component in denoisers:
+            name = "conditioning" if step is None else "text stream"
+            name = name if len(denoisers) == 1 else f"{component} {name}"
         sites = by_depth(mine)
-        lines.append(
-            TextLine(
-                component,
-                pooling,
-                mine[sites[0]].step,
-                sites,
-                tuple(mine[site].r2 for site in sites),
-            )
-        )
+        lines.append(TextLine(name, pooling, step, sites, tuple(mine[site] for site in sites)))
     return lines
 
 
@@ -157,13 +158,8 @@ def image_line(run: RunData, at: Headline) -> TextLine | None:
     if grid is None or at.step not in grid.steps:
         return None
     column = grid.steps.index(at.step)
-    return TextLine(
-        "image stream",
-        at.pooling or "",
-        at.step,
-        grid.sites,
-        tuple(row[column] for row in grid.values),
-    )
+    values = tuple(row[column] for row in grid.values)
+    return TextLine("image stream", at.pooling or "", at.step, grid.sites, values)
 
 
 def short_sites(sites: Sequence[str]) -> list[str]:

@@ -10,9 +10,12 @@ from matplotlib.figure import Figure
 
 from t2iprobe.report import style
 from t2iprobe.report.formats import decimal, seen_range
-from t2iprobe.report.places import TextLine, short_sites
+from t2iprobe.report.places import TextLine, by_depth
 from t2iprobe.report.reading import TaskPoint, interval_of, number, value_of
 from t2iprobe.stats import bootstrap_interval
+
+ENCODER_AXIS = "layer of the text encoder, input first"
+DENOISER_AXIS = "block of the denoiser, input first"
 
 BOOTSTRAP_DRAWS = 2000
 
@@ -29,16 +32,25 @@ FOREST = {
 def layers_figure(
     lines: Sequence[TextLine], baselines: Mapping[str, float | None], xlabel: str
 ) -> Figure:
-    """R2 over layers, one line per component and pooling, beside horizontal baselines."""
+    """R2 over layers, one line per stream and pooling, beside horizontal baselines.
+
+    Lines that share sites (the streams of one denoiser) share positions. A line of a single site that shares none (the
+    conditioning that the denoiser receives) stands behind the last layer.
+    """
     figure, axes = style.new_figure(4.6, 3.1)
+    shared = by_depth(site for line in lines for site in line.sites)
+    of_denoiser = xlabel == DENOISER_AXIS
+    longest = len(shared) if of_denoiser else max(len(line.sites) for line in lines)
     for index, line in enumerate(lines):
         y = [np.nan if value is None else value for value in line.values]
-        label = f"{line.component} ({line.pooling})" if line.pooling else line.component
+        x = [shared.index(site) for site in line.sites] if of_denoiser else list(range(len(y)))
+        if len(y) == 1 and longest > 1 and not of_denoiser:
+            x = [longest]
         axes.plot(
-            range(len(y)), y, marker=style.MARKERS[index % len(style.MARKERS)], markersize=4.5, linewidth=1.6,
-            color=style.SERIES[index % len(style.SERIES)], label=label,
+            x, y, marker=style.MARKERS[index % len(style.MARKERS)], markersize=4.5, linewidth=1.6,
+            color=style.SERIES[index % len(style.SERIES)], label=f"{line.name} ({line.pooling})",
         )  # fmt: skip
-    for (name, value), dash in zip(baselines.items(), ((4, 2), (1, 1.5)), strict=False):
+    for (name, value), dash in zip(baselines.items(), ((4, 2), (1, 1.5)), strict=True):
         if value is not None:
             axes.axhline(
                 value,
@@ -47,17 +59,7 @@ def layers_figure(
                 dashes=dash,
                 label=f"{name} ({decimal(value)})",
             )
-    longest = max(lines, key=lambda line: len(line.sites))
-    same = (
-        len({len(line.sites) for line in lines}) == 1
-        and len({line.component for line in lines}) == 1
-    )
-    if same and len(longest.sites) <= 6:
-        names = [name.rsplit(".", 2)[-2:] for name in short_sites(longest.sites)]
-        axes.set_xticks(range(len(names)), [".".join(name) for name in names])
-    else:
-        step = max(1, len(longest.sites) // 8)
-        axes.set_xticks(range(0, len(longest.sites), step))
+    axes.set_xticks(range(0, longest, max(1, longest // 8)))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("held-out R²")
     axes.set_ylim(min(-0.1, axes.get_ylim()[0]), 1.02)
@@ -120,6 +122,7 @@ def forest_figure(estimates: Mapping[str, Any]) -> Figure | None:
     axes.set_yticks(range(len(estimates)), list(estimates))
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.set_xlim(-1, 1)
+    axes.set_xticks((-1, -0.5, 0, 0.5, 1))
     axes.set_xlabel("Spearman correlation, 95% interval")
     axes.grid(axis="x")
     axes.tick_params(axis="y", length=0)

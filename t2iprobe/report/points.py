@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from t2iprobe.errors import DataError
 from t2iprobe.report.finding import success_varies, variation
+from t2iprobe.report.formats import model_name
 from t2iprobe.report.reading import (
     interval_of,
     missing_stage,
@@ -139,7 +140,7 @@ def _images(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) ->
         name=folder.resolve().name,
         path=folder,
         kind="images",
-        model=str(summary.get("model")),
+        model=model_name(summary.get("model")),
         family=str(summary.get("family")),
         n_tasks=whole(summary.get("n_tasks")),
         success=overall if held_out is None else held_out,

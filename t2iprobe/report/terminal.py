@@ -10,7 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from t2iprobe.report.finding import Verdict, find
-from t2iprobe.report.formats import count, decimal, duration, interval, p_value, percent, size
+from t2iprobe.report.formats import (
+    count,
+    decimal,
+    duration,
+    interval,
+    model_name,
+    p_value,
+    percent,
+    size,
+)
 from t2iprobe.report.reading import interval_of, number, pick, value_of
 
 COLORS: dict[Verdict, str] = {"together": "green", "against": "red", "sign flip": "red"}
@@ -26,7 +35,7 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     finding = find(summary)
     said = Text(finding.sentence, style="bold")
     notes = [Text(f"- {note}", style="dim") for note in finding.notes]
-    title = Text(f"{summary.get('model')} on {summary.get('family')}")
+    title = Text(f"{model_name(summary.get('model'))} on {summary.get('family')}")
     body = Group(said, *notes, Text(), _key_numbers(summary), Text(), _by_constituent(summary))
     out = console or Console()
     out.print(
