@@ -125,8 +125,8 @@ def test_below_four_runs_there_is_no_correlation(runs: list[Path]) -> None:
     for item in across:
         assert math.isnan(item.estimate.value)
         assert item.estimate.p is None
-        assert "at least 4 are needed" in item.estimate.reason
-    assert "no rank correlation (3 run(s) with both numbers" in sentences(points, across)[0]
+        assert "needs 4 runs, has 3" in item.estimate.reason
+    assert "no rank correlation (needs 4 runs, has 3)" in sentences(points, across)[0]
 
 
 def test_runs_without_success_do_not_count(runs: list[Path]) -> None:

@@ -48,7 +48,7 @@ def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
         if (r2 := point.decodability.get(coding)) is not None and point.success is not None
     ]
     if len(pairs) < LEAST_RUNS:
-        reason = f"{len(pairs)} run(s) with both numbers, at least {LEAST_RUNS} are needed"
+        reason = f"needs {LEAST_RUNS} runs, has {len(pairs)}"
         return Estimate(nan, None, None, len(pairs), "run", "Spearman", reason)
     x, y = zip(*pairs, strict=True)
     return spearman(x, y, unit="run")
