@@ -8,6 +8,7 @@ Only own handles are removed, since other libraries keep permanent hooks of thei
 inside a hook is stored and raised when the call is over, so that offloading and progress bars end their work.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -47,11 +48,11 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def _names(root: nn.Module) -> dict[str, nn.Module]:
-    """Dotted path -> module, with the levels that wrappers add left out."""
+    """Dotted path -> module, with the level that `torch.compile` adds left out."""
     found: dict[str, nn.Module] = {}
     for name, module in unwrap(root).named_modules(remove_duplicate=False):
         clean = ".".join(part for part in name.split(".") if part != "_orig_mod")
-        found[clean] = unwrap(module)
+        found.setdefault(clean, module)  # of a compiled module the wrapper, whose hooks always run
     return found
 
 
@@ -78,6 +79,14 @@ def find_module(root: nn.Module, path: str) -> nn.Module:
     )
 
 
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+    """The hook, kept out of compiled graphs; the compiler is asked only where something loaded it already."""
+    if "torch._dynamo" not in sys.modules:
+        return hook
+    untraced: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return untraced
+
+
 class HookSet:
     """Hooks that observe and never change: they return nothing, remove themselves, and keep the first error."""
 
@@ -98,7 +107,8 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._run(lambda: function(args, kwargs))
 
-        self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+        untraced = _untraced(hook)
+        self._handles.append(module.register_forward_pre_hook(untraced, with_kwargs=True))
 
     def after(self, module: nn.Module, function: After) -> None:
         """Call `function(args, kwargs, output)` after each forward of `module`."""
@@ -106,7 +116,7 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             self._run(lambda: function(args, kwargs, output))
 
-        self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(_untraced(hook), with_kwargs=True))
 
     def raise_error(self) -> None:
         """Raise the first error of a hook, once."""

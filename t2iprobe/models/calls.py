@@ -1,5 +1,6 @@
 """Calling a pipeline the one right way: one CPU generator per image, own lists of prompts, no progress bar."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,15 @@ STEP_NAMES = (
     "prior_num_inference_steps",
     "decoder_num_inference_steps",
 )
+
+
+def asked_steps(model: Model) -> list[int]:
+    """How many denoising steps each stage of a call is asked for: the call's own numbers, else the defaults."""
+    parameters = inspect.signature(inspect.unwrap(type(model.pipe).__call__)).parameters
+    found = [
+        model.call.get(name, parameters[name].default) for name in STEP_NAMES if name in parameters
+    ]
+    return [n for n in found if isinstance(n, int)]
 
 
 def call_pipeline(

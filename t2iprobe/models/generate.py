@@ -143,7 +143,7 @@ def _token_report(
         spans.append({})
         truncated.append({})
         for name, watch in recorder.encoders.items():
-            tokens = watch.seen.tokens[index]
+            tokens = watch.tokens[index]
             if tokens is None:
                 continue
             own = {part: tokens.span(span) for part, span in request.spans.items()}

@@ -20,25 +20,43 @@ def fetch(name: str, settings: LoadSettings) -> Path:
         ModelError: gated, absent, offline, bad token, half a cache, or no space; each has its own line.
     """
     import diffusers
-    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub import errors
 
+    local = settings.local or _offline()
     try:
-        if not (settings.local or _offline()):
+        if not local:
             _announce(name, settings)
         path = diffusers.DiffusionPipeline.download(
             name,
             revision=settings.revision,
             variant=settings.variant,
-            local_files_only=settings.local or _offline(),
+            local_files_only=local,
             trust_remote_code=settings.trust_remote_code,
         )
-    except HFValidationError as error:
+    except errors.HFValidationError as error:
         raise ModelError(
             f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
         ) from error
-    except (OSError, ValueError) as error:
+    except _network_errors() as error:
         raise ModelError(_advice(name, settings, error)) from error
+    missing = missing_files(Path(path))
+    if missing:
+        raise ModelError(
+            f"{name} is only partly in the cache, {missing[0]} is missing; run once with the hub in reach"
+        )
     return Path(path)
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    """What the hub client raises; its HTTP library changed between versions, so its errors are read from it."""
+    from huggingface_hub import errors
+
+    own = [
+        getattr(errors, name)
+        for name in ("CachedRepoTreeNotFoundError", "RevisionResolutionError", "EntryNotFoundError")
+        if hasattr(errors, name)
+    ]
+    return (OSError, ValueError, *errors.HfHubHTTPError.__bases__, *own)
 
 
 def _offline() -> bool:
@@ -51,21 +69,29 @@ def _announce(name: str, settings: LoadSettings) -> None:
     Raises:
         ModelError: no space, or no consent.
     """
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
 
     info: Any = HfApi().model_info(name, revision=settings.revision, files_metadata=True)
-    size = planned_bytes(
-        [(str(f.rfilename), int(f.size or 0)) for f in info.siblings or []], settings.variant
-    )
+    files = [
+        (str(f.rfilename), int(f.size or 0))
+        for f in info.siblings or []
+        if not isinstance(try_to_load_from_cache(name, f.rfilename, revision=info.sha), str)
+    ]
+    size = planned_bytes(files, settings.variant)
     target = Path(constants.HF_HUB_CACHE)
     at = next(p for p in (target, *target.parents) if p.exists())
     free = shutil.disk_usage(at).free
-    line = f"{name}: {size / 1e9:.1f} GB to {target}, {free / 1e9:.1f} GB free"
+    line = f"{name}: {_gigabytes(size)} to download to {target}, {_gigabytes(free)} free"
     if size > free:
         raise ModelError(f"{line}; make room or set HF_HOME to another disk")
     if size > ASK_ABOVE and not settings.yes:
         raise ModelError(f"{line}; pass --yes to download that much")
-    print(line)
+    if size:
+        print(line)
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def planned_bytes(files: list[tuple[str, int]], variant: str | None) -> int:
@@ -124,15 +150,13 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
         return "the hub refused the token in HF_TOKEN; log in again or unset it"
     if has(errors.RepositoryNotFoundError) or status == 404:
         return f"{name} is not on the hub, or it is private; check the spelling, or set HF_TOKEN"
-    if (
-        has(errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled)
-        or settings.local
-        or _offline()
-    ):
+    local = settings.local or _offline()
+    if local or status is None and not isinstance(error, ValueError):
         half = _half_cached(name)
         if half:
             return f"{name} is only partly in the cache, {half} is missing; run once with the hub in reach"
-        return f"{name} is not in the local cache and the hub cannot be asked; unset HF_HUB_OFFLINE or drop --local"
+        how = "unset HF_HUB_OFFLINE and leave --local out" if local else "check the network"
+        return f"{name} is neither a folder here nor in the local cache, and the hub cannot be asked; {how}"
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"{name} cannot be fetched from the hub: {text[:200]}"
 
@@ -143,22 +167,32 @@ def _has_token() -> bool:
     return get_token() is not None
 
 
+def missing_files(folder: Path) -> list[str]:
+    """Component folders and weight shards that a pipeline folder names and does not have."""
+    file = folder / "model_index.json"
+    if not file.is_file():
+        return ["model_index.json"]
+    missing = [
+        f"{name}/"
+        for name, value in json.loads(file.read_text()).items()
+        if isinstance(value, list) and len(value) == 2 and value[0] and not (folder / name).is_dir()
+    ]
+    for index in folder.glob("*/*.index*.json"):
+        shards = set(json.loads(index.read_text()).get("weight_map", {}).values())
+        missing += [
+            f"{index.parent.name}/{s}" for s in sorted(shards) if not (index.parent / s).is_file()
+        ]
+    for config in folder.glob("*/config.json"):
+        weights = [p for p in config.parent.iterdir() if p.suffix in (".safetensors", ".bin")]
+        if not weights and not any(config.parent.glob("*.index*.json")):
+            missing.append(f"{config.parent.name}/*.safetensors")
+    return missing
+
+
 def _half_cached(name: str) -> str | None:
     """A file that a cached repository lacks; None when nothing of it is cached or all of it is."""
     from huggingface_hub import try_to_load_from_cache
 
     index = try_to_load_from_cache(name, "model_index.json")
-    if not isinstance(index, str):
-        return None
-    folder = Path(index).parent
-    for key, value in json.loads(Path(index).read_text()).items():
-        if isinstance(value, list) and value[:1] != [None] and not key.startswith("_"):
-            if not (folder / key).is_dir():
-                return f"{key}/"
-            for file in (folder / key).glob("*.index*.json"):
-                for shard in sorted(
-                    set(json.loads(file.read_text()).get("weight_map", {}).values())
-                ):
-                    if not (folder / key / shard).is_file():
-                        return f"{key}/{shard}"
-    return None
+    missing = missing_files(Path(index).parent) if isinstance(index, str) else []
+    return missing[0] if missing else None

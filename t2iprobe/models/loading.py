@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
-from t2iprobe.models.hub import fetch
+from t2iprobe.models.hub import fetch, missing_files
 from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
 from t2iprobe.models.settings import LoadSettings
 
@@ -57,7 +57,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
 
 
 def _silence_bars() -> None:
-    """Weights of a local folder load in a moment; bars of two libraries would only push the user's own off the screen."""
+    """Local weights load in a moment; the bars of two libraries would only push our own off the screen."""
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 
@@ -221,7 +221,7 @@ def _load_advice(
 
         wanted = index.get("_diffusers_version", "unknown")
         return f"{text}; it was written by diffusers {wanted}, installed is {diffusers.__version__}"
-    missing = _missing_files(folder, index, settings.variant)
+    missing = missing_files(folder)
     if missing:
         return f"{missing[0]} is missing ({len(missing)} in all); copy or download the whole folder again"
     variants = sorted(
@@ -234,22 +234,6 @@ def _load_advice(
     if variants and settings.variant not in variants:
         return f"its weights are saved as variant {' or '.join(variants)}; pass --variant {variants[0]}"
     return text[:300]
-
-
-def _missing_files(folder: Path, index: dict[str, Any], variant: str | None) -> list[str]:
-    """Component folders and weight shards that the folder names and does not have."""
-    missing: list[str] = []
-    for name, value in index.items():
-        if is_component(value) and value[0] is not None and not (folder / name).is_dir():
-            missing.append(f"{name}/")
-    for file in folder.glob("*/*.index*.json"):
-        if variant and f".{variant}." not in file.name:
-            continue
-        shards = set(json.loads(file.read_text()).get("weight_map", {}).values())
-        missing += [
-            f"{file.parent.name}/{s}" for s in sorted(shards) if not (file.parent / s).is_file()
-        ]
-    return missing
 
 
 def _apply(pipe: Any, settings: LoadSettings, device: torch.device) -> None:

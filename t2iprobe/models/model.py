@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from t2iprobe.capture import unwrap
+from t2iprobe.capture import find_module, unwrap
 from t2iprobe.errors import ConfigError, ModelError, unknown
 
 # What denoisers of diffusers call the noise level they are given, most specific first.
@@ -71,6 +71,7 @@ class Model:
     provenance: dict[str, Any] = field(default_factory=dict)
     card: dict[str, Any] | None = None
     calibration: object | None = None
+    _found: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False)
 
     @property
     def class_name(self) -> str:
@@ -106,6 +107,17 @@ class Model:
             for name, module in self.modules.items()
             if token_embedding(module) is None and timestep_name(module) is not None
         }
+
+    def module(self, component: str, path: str) -> nn.Module:
+        """The module at a dotted path of a component; looked up once.
+
+        Raises:
+            SiteError: there is none.
+        """
+        key = (component, path)
+        if key not in self._found:
+            self._found[key] = find_module(self.modules[component], path)
+        return self._found[key]
 
     def tokenizer(self, encoder: str) -> Any | None:
         """The tokenizer that belongs to a text encoder, found by name, else the only one there is.

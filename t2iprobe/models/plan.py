@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from t2iprobe.capture import is_compiled
 from t2iprobe.errors import ConfigError, SiteError
-from t2iprobe.models.calibrate import Calibration, Denoiser, calibrate, step_timesteps
+from t2iprobe.models.calibrate import Calibration, calibrate
 from t2iprobe.models.model import Model
-from t2iprobe.models.pooling import IMAGE_POOLINGS, TEXT_POOLINGS, check_poolings
+from t2iprobe.models.pooling import IMAGE_POOLINGS, TEXT_POOLINGS, check_poolings, text_names
+from t2iprobe.models.schedule import step_timesteps
 from t2iprobe.models.sites import CONDITIONING, Site, select_sites
 
 DEFAULT_AT = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -34,7 +35,10 @@ class CapturePlan:
     @property
     def timesteps(self) -> dict[str, dict[int, float]]:
         """Noise level of every step to read, in the denoiser's own scale, by denoiser."""
-        levels = {name: step_timesteps(found) for name, found in self.calibration.denoisers.items()}
+        levels = {
+            name: step_timesteps(found.schedule)
+            for name, found in self.calibration.denoisers.items()
+        }
         return {
             name: {step: levels[name][step] for step in steps} for name, steps in self.steps.items()
         }
@@ -75,7 +79,8 @@ def calibrated(model: Model) -> Calibration:
     """The calibration of a model, done once.
 
     Raises:
-        SiteError: a compiled module hides its blocks from hooks.
+        ModelError: the pipeline cannot make an image from a text alone.
+        SiteError: no denoiser sees the prompt.
     """
     if model.calibration is None:
         model.calibration = calibrate(model)
@@ -120,6 +125,7 @@ def plan_capture(
     """
     check_poolings(image_pooling, text_pooling)
     resolve_steps(at, 1_000_000)
+    refuse_compiled(model)
     calibration = calibrated(model)
     refuse_hidden(model, calibration)
     known = all_sites(calibration)
@@ -130,22 +136,63 @@ def plan_capture(
     return CapturePlan(calibration, tuple(chosen), steps, tuple(image_pooling), tuple(text_pooling))
 
 
+def refuse_compiled(model: Model) -> None:
+    """A component compiled as a whole skips the hooks of its blocks; blocks compiled one by one do not.
+
+    Raises:
+        SiteError: the component is named.
+    """
+    for name in (*model.denoisers, *model.encoders):
+        part = getattr(model.pipe, name, None)
+        if part is not None and is_compiled(part):
+            raise SiteError(
+                f"{name} is compiled as a whole, its blocks would skip their hooks; use pipe.{name}._orig_mod, or"
+                " compile its blocks with compile_repeated_blocks()"
+            )
+
+
 def refuse_hidden(model: Model, calibration: Calibration) -> None:
     """A denoiser without a readable block is an error that shows what was seen.
 
     Raises:
-        SiteError: the blocks of a denoiser never called their hooks.
+        SiteError: no block of a denoiser can be read.
     """
     for name, found in calibration.denoisers.items():
         if not found.readings:
-            raise SiteError(_nothing_read(model, name, found))
+            raise SiteError(
+                f"{name} ({type(model.denoisers[name]).__name__}): no block gave a stream that could be told;"
+                f" guidance seen: {found.guidance}"
+            )
 
 
-def _nothing_read(model: Model, name: str, found: Denoiser) -> str:
-    part = getattr(model.pipe, name, None)
-    why = (
-        "it was compiled and run before; load it afresh or compile it later"
-        if part is not None and is_compiled(part)
-        else f"blocks gave no stream that could be told; guidance seen: {found.guidance}"
-    )
-    return f"{name} ({type(model.denoisers[name]).__name__}): no block can be read: {why}"
+def site_shape(calibration: Calibration, site: Site) -> tuple[int, ...]:
+    """Shape of a site's stream for one image: (tokens, width) or (channels, height, width)."""
+    if site.component in calibration.encoders:
+        encoder = calibration.encoders[site.component]
+        if site.path in encoder.readings:
+            return encoder.readings[site.path].shape
+        first = next(iter(encoder.readings.values()), None)
+        return first.shape if first else ()
+    found = calibration.denoisers[site.component]
+    if site.path == CONDITIONING:
+        return found.states_shape
+    return found.readings[site.path][site.stream].shape
+
+
+def bytes_per_image(plan: CapturePlan, n_constituents: int) -> int:
+    """Bytes of float32 activations that one image adds to a run folder.
+
+    Args:
+        plan: what is captured.
+        n_constituents: constituents of the task family: each has a text pooling of its own.
+    """
+    n_text = len(text_names(plan.text_poolings, [str(i) for i in range(n_constituents)]))
+    n_image = sum(4 if name == "grid" else 1 for name in plan.image_poolings)
+    total = 0
+    for site in plan.sites:
+        shape = site_shape(plan.calibration, site)
+        width = (shape[0] if len(shape) == 3 else shape[-1]) if shape else 0
+        single = site.component in plan.calibration.encoders or site.path == CONDITIONING
+        steps = 1 if single else len(plan.steps[site.component])
+        total += 4 * width * steps * (n_image if site.stream == "image" else n_text)
+    return total

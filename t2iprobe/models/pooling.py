@@ -5,6 +5,7 @@ Shapes: b images, p poolings, n token positions, d width, h x w the image's toke
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -97,7 +98,7 @@ def text_weights(
             first token that is handed on.
         spans: characters of each constituent in the prompt.
     """
-    weights = torch.full((len(names), n), float("nan"))
+    weights = np.full((len(names), n), np.nan, dtype=np.float32)
     for row, name in enumerate(names):
         positions: list[int] = []
         for prompt, shift, first in tokens:
@@ -112,7 +113,7 @@ def text_weights(
         if positions:
             weights[row] = 0.0
             weights[row, positions] = 1.0 / len(set(positions))
-    return weights
+    return torch.from_numpy(weights)
 
 
 def pool_tokens(

@@ -1,6 +1,5 @@
 """Where activations can be read, found from the shape of the module tree."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from t2iprobe.capture import unwrap
 from t2iprobe.errors import SiteError, unknown
 
 Stream = Literal["image", "text"]
@@ -81,9 +81,9 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
             at = f"{path}.{name}" if path else name
             if _is_list(child):
                 for where, member in _members(child, at):
-                    if not inside or (_attends(member) and _has_query_list(member)):
+                    if not inside or _is_attention_block(member):
                         found[where] = member
-                        descend(member, where, True)
+                        descend(unwrap(member), where, True)
             elif _has_blocks(child):
                 if not inside:
                     found[at] = child
@@ -93,10 +93,14 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def _has_query_list(member: nn.Module) -> bool:
-    """Whether a member of a list inside a block is more than a bare attention module: it has a norm or feed-forward."""
-    children = [child for _, child in member.named_children()]
-    return any("Norm" in type(child).__name__ for child in children) and len(children) >= 3
+def _is_attention_block(module: nn.Module) -> bool:
+    """Attention with its norm: what a UNet block lists beside its convolutions. A list of bare projections is not."""
+    children = list(module.children())
+    return _attends(module) and len(children) >= 3 and any(_is_norm(child) for child in children)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
 
 
 def encoder_layers(module: nn.Module) -> list[tuple[str, list[str]]]:
@@ -126,8 +130,7 @@ def norms_outside(module: nn.Module, layers: Sequence[str]) -> list[str]:
     return [
         name
         for name, child in module.named_modules()
-        if re.search("norm", type(child).__name__, re.IGNORECASE)
-        and not any(name == at or name.startswith(at + ".") for at in layers)
+        if _is_norm(child) and not any(name == at or name.startswith(at + ".") for at in layers)
     ]
 
 
@@ -157,11 +160,13 @@ def default_sites(sites: Sequence[Site], denoisers: Sequence[str], limit: int = 
     # Outer blocks first: a UNet's blocks before the attentions inside them.
     depth = {site: _nesting(site, image) for site in image}
     outer = [site for site in image if depth[site] == 0]
+    inner = [site for site in image if depth[site] > 0]
     n_image = max(left - min(len(text), left // 5) - min(len(encoded), left // 3), 1)
     chosen = spread(outer, n_image)
-    inner = [site for site in image if depth[site] > 0]
     chosen += spread(inner, n_image - len(chosen)) if len(chosen) < n_image else []
-    chosen += spread(text, left // 5) + spread(encoded, left // 3)
+    n_text = min(len(text), max(left // 5, left - len(chosen) - len(encoded)))
+    chosen += spread(text, n_text)
+    chosen += spread(encoded, left - len(chosen))
     keep = set(chosen) | set(given)
     return [site for site in sites if site in keep]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from t2iprobe.models.sites import Stream
 from t2iprobe.models.trace import Event, Print
 
 Cut = tuple[int | None, int | None]
@@ -35,11 +36,13 @@ class Reading:
         item: name of the tensor in the output ("" when the output is a tensor).
         axis: batch axis.
         cut: token positions; None for a feature map (rows, channels, height, width).
+        shape: of the stream for one image: (tokens, width) or (channels, height, width).
     """
 
     item: str
     axis: int
     cut: Cut | None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,17 +110,23 @@ class _Tokens:
 
 @dataclass
 class Labeller:
-    """Labels the sites of one denoiser from one conditional call in two runs."""
+    """Labels the sites of one denoiser from one conditional call in two runs.
+
+    `text` is the sample of the text states that the denoiser is given. `mixed` says that text has reached the image,
+    as it may do early through a pooled vector: from then on what differs between the runs tells nothing.
+    """
 
     geometry: Geometry
+    text: Tensor | None = None
     known: list[tuple[Tensor, Layout]] = field(default_factory=list)
     by_argument: dict[tuple[str, str], Layout] = field(default_factory=dict)
     by_item: dict[tuple[str, str], Layout] = field(default_factory=dict)
     image_seen: list[int] = field(default_factory=list)
+    mixed: bool = False
 
     def run(
         self, first: Sequence[Event], second: Sequence[Event], double: Sequence[Event] | None
-    ) -> dict[str, dict[str, Reading]]:
+    ) -> dict[str, dict[Stream, Reading]]:
         """Readings by path and stream, in the order in which the sites run.
 
         Args:
@@ -125,7 +134,9 @@ class Labeller:
             second: the same with another prompt.
             double: the same with both prompts in one batch; None where batches fail.
         """
-        found: dict[str, dict[str, Reading]] = {}
+        if self.text is not None:
+            self.known.append((self.text, Layout(text=ALL)))
+        found: dict[str, dict[Stream, Reading]] = {}
         inputs: dict[str, dict[str, tuple[_Tokens, Layout]]] = {}
         for index, event in enumerate(first):
             twice = double[index].tensors if double and index < len(double) else {}
@@ -138,7 +149,12 @@ class Labeller:
                 inputs[event.path] = self._inputs(event, tokens)
             elif event.path not in found:
                 found[event.path] = self._outputs(
-                    event, tokens, inputs.get(event.path, {}), first[index + 1 :], twice
+                    event,
+                    second[index],
+                    tokens,
+                    inputs.get(event.path, {}),
+                    first[index + 1 :],
+                    twice,
                 )
         return found
 
@@ -158,7 +174,8 @@ class Labeller:
         labelled: dict[str, tuple[_Tokens, Layout]] = {}
         for name, pair in tokens.items():
             key = (event.class_name, name)
-            layout = self._from_known(pair) or self.by_argument.get(key) or self._from_prompts(pair)
+            before = self.by_argument.get(key) if self.mixed else None
+            layout = self._from_known(pair) or before or self._from_prompts(pair)
             self.by_argument.setdefault(key, layout)
             labelled[name] = (pair, layout)
             self.known.append((pair.first, layout))
@@ -182,8 +199,12 @@ class Labeller:
         return None
 
     def _from_prompts(self, pair: _Tokens) -> Layout:
-        """The layout of a tensor seen before text and image have met."""
+        """The layout of a tensor from where the runs differ; once all differs, from its number of tokens."""
         counts = (*self.image_seen, *self.geometry.image_counts)
+        if (
+            self.mixed and pair.n in counts
+        ):  # text itself would be known, or be an argument of the same name
+            return Layout(image=ALL)
         if pair.same():
             n = next((c for c in counts if 0 <= pair.n - c < 64), pair.n)
             self.image_seen.append(n)
@@ -197,34 +218,46 @@ class Labeller:
                 return Layout(image=(-n, None), text=(0, n_text or -n))
             if pair.n >= n + n_text and n <= leading:
                 return Layout(image=(0, n), text=(pair.n - n_text, None))
-        if pair.n > n_text and trailing and n_text:
-            return Layout(image=(-trailing, None), text=(0, n_text))
+        if (
+            not counts and pair.n > n_text and trailing
+        ):  # a prior: what it denoises is a vector among the tokens
+            return Layout(image=(-trailing, None), text=(0, n_text or -trailing))
         return Layout(text=ALL)
 
     def _outputs(
         self,
         event: Event,
+        partner: Event,
         tokens: dict[str, _Tokens],
         inputs: dict[str, tuple[_Tokens, Layout]],
         later: Sequence[Event],
         twice: dict[str, Print],
-    ) -> dict[str, Reading]:
-        readings: dict[str, Reading] = {}
+    ) -> dict[Stream, Reading]:
+        readings: dict[Stream, Reading] = {}
         for name, one in event.tensors.items():
-            if len(one.shape) >= 4:
+            other = partner.tensors.get(name)
+            if len(one.shape) >= 4 and other is not None and other.shape == one.shape:
                 double = twice[name].shape if name in twice else None
                 axis = batch_axis(one.shape, double, self.geometry)
                 if axis == 0:
-                    readings.setdefault("image", Reading(name, 0, None))
+                    self.image_seen.append(one.shape[-2] * one.shape[-1])
+                    readings.setdefault("image", Reading(name, 0, None, one.shape[1:]))
+                    self.mixed |= not torch.equal(
+                        one.row(self.geometry.row), other.row(self.geometry.row)
+                    )
             elif name in tokens:
                 pair = tokens[name]
                 layout = self._output_layout(event, name, pair, inputs, later)
                 self.by_item.setdefault((event.class_name, name), layout)
                 self.known.append((pair.first, layout))
                 if layout.image:
-                    readings.setdefault("image", Reading(name, pair.axis, layout.image))
+                    cut = slice(*layout.image)
+                    shape = (len(range(pair.n)[cut]), one.shape[-1])
+                    readings.setdefault("image", Reading(name, pair.axis, layout.image, shape))
+                    self.mixed |= not _equal(pair.first[cut], pair.second[cut])
                 if layout.text:
-                    readings.setdefault("text", Reading(name, pair.axis, layout.text))
+                    shape = (len(range(pair.n)[slice(*layout.text)]), one.shape[-1])
+                    readings.setdefault("text", Reading(name, pair.axis, layout.text, shape))
         return readings
 
     def _output_layout(

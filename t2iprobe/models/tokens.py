@@ -146,11 +146,13 @@ class Segment:
         encoder: component name.
         first: first token position that is handed on; earlier ones (a template) are dropped.
         shift: what is added to a token position.
+        path: the encoder's layer that is handed on.
     """
 
     encoder: str
     first: int
     shift: int
+    path: str = ""
 
 
 def match_segments(states: Print, passes: Mapping[str, Sequence[EncoderPass]]) -> list[Segment]:
@@ -167,14 +169,17 @@ def match_segments(states: Print, passes: Mapping[str, Sequence[EncoderPass]]) -
         return []
     segments = []
     for name, own in passes.items():
-        best = (2, 0, 0)
+        best, path = (2, 0, 0), ""
         for event in (event for p in own for event in p.events if event.kind == "out"):
             for one in event.tensors.values():
-                if len(one.shape) == 3:
-                    for row in one.sample.unbind(0 if one.shape[1] > 1 else 1):
-                        best = max(best, _diagonal(row, states.sample))
-        if best[0] > 2:
-            segments.append(Segment(name, best[1], best[2]))
+                for row in (
+                    one.sample.unbind(0 if one.shape[1] > 1 else 1) if len(one.shape) == 3 else ()
+                ):
+                    match = _diagonal(row, states.sample)
+                    if match[0] > best[0]:
+                        best, path = match, event.path
+        if path:
+            segments.append(Segment(name, best[1], best[2], path))
     return segments
 
 

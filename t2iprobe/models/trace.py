@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from t2iprobe.capture import HookSet, find_module
+from t2iprobe.capture import HookSet, find_module, unwrap
 from t2iprobe.models.model import Model, forward_names, timestep_name, token_embedding
 
 CHANNELS = 8
@@ -207,7 +207,7 @@ class Tracer:
     def _watch_site(
         self, hooks: HookSet, module: nn.Module, path: str, events: Callable[[], list[Event] | None]
     ) -> None:
-        names, kind = forward_names(module), type(module).__name__
+        names, kind = forward_names(module), type(unwrap(module)).__name__
 
         def note(side: str, value: Any) -> None:
             target = events()

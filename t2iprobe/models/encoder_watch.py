@@ -1,0 +1,88 @@
+"""Reading one text encoder during one batch: only the passes and the rows that are the prompts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from t2iprobe.models.kept import Kept, Texts, text_rows
+from t2iprobe.models.outputs import pick
+from t2iprobe.models.pooling import pool_tokens, text_weights
+from t2iprobe.models.sites import Site
+from t2iprobe.models.streams import Reading
+from t2iprobe.models.tokens import PromptTokens, TokenReader
+
+
+class EncoderWatch:
+    """One text encoder in one batch.
+
+    The encoder may get all prompts in one pass, one prompt a pass, or prompts and negative prompts together, in any
+    order: rows are matched with prompts by their token ids.
+
+    Attributes:
+        tokens: for each prompt where its words are; None while the encoder has not been given it.
+    """
+
+    def __init__(self, reader: TokenReader, texts: Texts, kept: Kept) -> None:
+        self._reader, self._texts, self._kept = reader, texts, kept
+        self.tokens: list[PromptTokens | None] = [None] * len(texts.prompts)
+        self._rows: list[tuple[int, int]] = []  # (row of the pass, prompt)
+        self._weights: Tensor | None = None
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Match the rows of ids that the token embedding is given with the prompts of the batch."""
+        ids = args[0] if args else next(iter(kwargs.values()))
+        self._rows, self._weights = [], None
+        if all(found is not None for found in self.tokens):
+            return
+        table = ids.detach().cpu().tolist()
+        table = table if table and isinstance(table[0], list) else [table]
+        for row, tokens in enumerate(table):
+            prompt = self._match(row, tokens, len(table))
+            if prompt is not None:
+                self._rows.append((row, prompt))
+        if self._rows and self._texts.names:
+            n = len(table[0])
+            weights = [self._weigh(prompt, n) for _, prompt in self._rows]
+            self._weights = torch.stack(weights).to(ids.device)
+
+    def _match(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
+        """The prompt in a row: the one at the same place where it fits, else the longest that does."""
+        prompts = self._texts.prompts
+        same_place = row % len(prompts) if n_rows >= len(prompts) else None
+        if same_place is not None and self._try(ids, same_place):
+            return same_place
+        for prompt in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
+            if self._try(ids, prompt):
+                return prompt
+        return None
+
+    def _try(self, ids: Sequence[int], prompt: int) -> bool:
+        if self.tokens[prompt] is None:
+            self.tokens[prompt] = self._reader.find(ids, self._texts.prompts[prompt])
+            return self.tokens[prompt] is not None
+        return False
+
+    def _weigh(self, prompt: int, n: int) -> Tensor:
+        tokens = self.tokens[prompt]
+        assert tokens is not None
+        return text_weights(self._texts.names, n, [(tokens, 0, 0)], self._texts.spans[prompt])
+
+    def read(self, site: Site, reading: Reading) -> Callable[..., None]:
+        """A hook that pools one site's output for the rows that belong to prompts."""
+        names = text_rows(self._texts.names)
+
+        def hook(_args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:
+            if self._weights is None:
+                return
+            values = pick(output, reading.item, site)
+            values = values.transpose(0, 1) if reading.axis == 1 else values
+            rows = [row for row, _ in self._rows]
+            if values.shape[1] != self._weights.shape[-1] or rows[-1] >= values.shape[0]:
+                return  # one token of a text that is being generated
+            chosen = values if rows == list(range(values.shape[0])) else values[rows]
+            pooled = pool_tokens(chosen, self._weights.to(values.device))
+            self._kept.put_some(site, [prompt for _, prompt in self._rows], pooled, names)
+
+        return hook

@@ -1,0 +1,32 @@
+"""How image tokens lie in the image."""
+
+from t2iprobe.models.trace import Call
+
+
+def image_counts(
+    call: Call, argument: str, size: tuple[int, int]
+) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
+    """Possible numbers of image tokens, with their (height, width), from what the denoiser is given to denoise."""
+    name = next((key for key in call.arguments if key != argument), None)
+    if name is None:
+        return (), {}
+    shape = call.arguments[name][0].shape
+    if len(shape) >= 3:
+        height, width = shape[-2:]
+    elif len(shape) == 2:
+        height, width = rectangle(shape[0], size)
+        return (shape[0],), ({shape[0]: (height, width)} if height else {})
+    else:
+        return (), {}
+    grids: dict[int, tuple[int, int]] = {}
+    for patch in (2, 1, 4, 8, 16):
+        if height % patch == 0 and width % patch == 0:
+            grids.setdefault(height * width // patch**2, (height // patch, width // patch))
+    likely = [n for n in grids if n * 16 >= height * width]
+    return tuple(likely), grids
+
+
+def rectangle(n: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Height and width of n tokens laid out like the image; (0, 0) when they cannot be."""
+    height = round((n * size[0] / size[1]) ** 0.5)
+    return (height, n // height) if height and n % height == 0 else (0, 0)

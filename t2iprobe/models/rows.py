@@ -1,0 +1,113 @@
+"""Which rows of a denoiser call belong to the prompt: told from the text states themselves, call by call."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from t2iprobe.errors import SiteError
+from t2iprobe.models.trace import Call, Print
+
+_SAME = 0.02
+"""Relative distance below which two text states are the same: batch size and half precision change them by less."""
+
+
+def same_print(one: Print, other: Print) -> bool:
+    """Whether two fingerprints are of equal tensors."""
+    return one.shape == other.shape and torch.equal(one.sample, other.sample)
+
+
+def same_text(one: Tensor, other: Tensor) -> bool:
+    """Whether two rows of text states (tokens, channels) are one; of unequal lengths the shared start decides."""
+    n = min(one.shape[0], other.shape[0])
+    if one.ndim == 2 and one.shape[0] != other.shape[0] and n < 2:
+        return False
+    a, b = one[:n], other[:n]
+    scale = max(float(a.norm()), float(b.norm()))
+    return float((a - b).norm()) <= _SAME * scale
+
+
+def conditional_rows(rows: Sequence[Tensor], unconditional: Sequence[Tensor]) -> list[int]:
+    """Indices of the rows whose text states depend on the prompt."""
+    return [
+        index
+        for index, row in enumerate(rows)
+        if not any(same_text(row, other) for other in unconditional)
+    ]
+
+
+def dependent_rows(one: Call, other: Call, name: str) -> list[bool]:
+    """For each row of an argument whether it differs between the two prompts."""
+    rows, others = one.arguments[name], other.arguments.get(name, [])
+    return [not same_print(a, b) for a, b in zip(rows, others, strict=False)]
+
+
+def first_step(calls: Sequence[Call]) -> list[int]:
+    """Indices of the calls at the first noise level."""
+    return [i for i, call in enumerate(calls) if call.timestep == calls[0].timestep]
+
+
+def conditioning_argument(calls: Sequence[Call], others: Sequence[Call]) -> str | None:
+    """The argument that carries the text: it differs with the prompt, and stays the same from step to step.
+
+    Of several (token states and a pooled vector) the one with a token axis and the most values.
+    """
+    best: tuple[tuple[bool, bool, int], str] | None = None
+    for index in first_step(calls):
+        for name, rows in calls[index].arguments.items():
+            if not any(dependent_rows(calls[index], others[index], name)):
+                continue
+            constant = all(
+                any(same_print(a, b) for b in later.arguments.get(name, []) for a in rows)
+                for later in calls[index + 1 :]
+            )
+            score = (constant, len(rows[0].shape) == 2, math.prod(rows[0].shape))
+            if best is None or score > best[0]:
+                best = (score, name)
+    return best[1] if best else None
+
+
+def guidance_words(layouts: Sequence[Sequence[bool]]) -> str:
+    """In words, how the rows of the calls at one step are laid out."""
+
+    def words(rows: Sequence[bool]) -> str:
+        names = ["conditional" if row else "unconditional" for row in rows]
+        if rows.count(True) > 1:
+            last = len(rows) - 1 - list(rows)[::-1].index(True)
+            names[last] = "conditional, perturbed"
+        return "[" + ", ".join(names) + "]"
+
+    if len(layouts) == 1 and len(layouts[0]) == 1:
+        return "one call a step, no unconditional half"
+    calls = " then ".join(words(list(rows)) for rows in layouts)
+    return f"{'one call' if len(layouts) == 1 else f'{len(layouts)} calls'} a step: {calls}"
+
+
+def check_order(
+    name: str,
+    argument: str,
+    unconditional: Sequence[Tensor],
+    one: Call,
+    other: Call,
+    double: Call,
+) -> None:
+    """The conditional rows of a batch must be in the order of the prompts, or captures would be swapped.
+
+    Raises:
+        SiteError: they are not.
+    """
+    rows = [row.sample for row in double.arguments[argument]]
+    kept = conditional_rows(rows, unconditional)[:2]
+    ones, others = ([row.sample for row in call.arguments[argument]] for call in (one, other))
+    mine = conditional_rows(ones, unconditional)[0]
+    pair = (ones[mine], others[mine])
+    for index, row in enumerate(kept):
+        near = [_distance(rows[row], prompt) for prompt in pair]
+        if near[index] > near[1 - index]:
+            raise SiteError(f"{name}: the rows of a batch are not in the order of its prompts")
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    n = min(one.shape[0], other.shape[0])
+    return float((one[:n] - other[:n]).norm())

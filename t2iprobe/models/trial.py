@@ -1,0 +1,97 @@
+"""The calls that calibration makes: one rehearsal at full length, and short ones that differ in the prompt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from t2iprobe.errors import ModelError
+from t2iprobe.models.calls import call_pipeline
+from t2iprobe.models.model import Model
+from t2iprobe.models.sites import denoiser_blocks, encoder_layers, norms_outside
+from t2iprobe.models.trace import Trace, Tracer
+
+PROMPTS = ("a red circle left of a blue square", "one blue square above one red circle")
+"""Two prompts of about the same length whose words differ from the first on."""
+
+SHORT_STEPS = 2
+"""Steps of the short calls: several families cannot do one."""
+
+
+def _generators(n: int) -> list[torch.Generator]:
+    return [torch.Generator("cpu").manual_seed(0) for _ in range(n)]
+
+
+def rehearse(model: Model) -> Trace:
+    """One full run with the first prompt; says in one line what a pipeline that cannot do it is missing."""
+    tracer = Tracer(model, {}, detail=0)
+    try:
+        return tracer.run(lambda: call_pipeline(model, PROMPTS[:1], _generators(1), "np"))
+    except (TypeError, ValueError, NameError, ImportError, AttributeError, IndexError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        image = any(name in model.call_names for name in ("image", "control_image", "mask_image"))
+        hint = (
+            "it seems to need an image; use a text-to-image checkpoint"
+            if image
+            else "install what it names, or pass what it lacks with --pipe-arg name=value"
+        )
+        raise ModelError(
+            f"{model.name}: {model.class_name} cannot be called with a prompt alone: {what}; {hint}"
+        ) from error
+
+
+def image_size(images: Any, class_name: str) -> tuple[int, int]:
+    """Height and width of the first image of an output."""
+    first = images[0]
+    shape = tuple(getattr(first, "shape", ()))
+    if len(shape) == 3:
+        return (shape[0], shape[1]) if shape[-1] in (1, 3, 4) else (shape[1], shape[2])
+    if hasattr(first, "size") and len(first.size) == 2:
+        return int(first.size[1]), int(first.size[0])
+    raise ModelError(f"{class_name} gives no still image but an array of shape {shape}")
+
+
+def _row_counts(trace: Trace) -> set[tuple[str, int]]:
+    """Denoisers with the numbers of rows they were called with."""
+    return {
+        (name, max((len(rows) for rows in call.arguments.values()), default=0))
+        for name, calls in trace.calls.items()
+        for call in calls
+    }
+
+
+def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | None, list[str]]:
+    """Traces of one prompt, of the other, and of both in a batch (None where batches fail)."""
+    sites: dict[str, list[str]] = {
+        name: list(denoiser_blocks(module)) for name, module in model.denoisers.items()
+    }
+    for name, module in model.encoders.items():
+        lists = encoder_layers(module)
+        layers = [path for _, members in lists for path in members]
+        sites[name] = layers + norms_outside(module, layers)
+    tracer = Tracer(model, sites, detail=4)
+
+    def trace(prompts: Sequence[str], steps: int | None) -> Trace:
+        def call() -> Any:
+            return call_pipeline(model, prompts, _generators(len(prompts)), "latent", steps)
+
+        return tracer.run(call)
+
+    notes: list[str] = []
+    steps: int | None = SHORT_STEPS
+    try:
+        first = trace(PROMPTS[:1], steps)
+    except (ValueError, RuntimeError, IndexError, ZeroDivisionError):
+        first = None
+    if first is None or _row_counts(rehearsal) - _row_counts(first):
+        steps = None  # a stage or a form of guidance that comes later in a run
+        first = trace(PROMPTS[:1], steps)
+    second = trace(PROMPTS[1:], steps)
+    try:
+        double = trace(PROMPTS, steps)
+    except (ValueError, RuntimeError, TypeError, IndexError, AttributeError) as error:
+        notes.append(
+            f"several prompts at once fail ({str(error).splitlines()[0][:80]}); batch size is 1"
+        )
+        return first, second, None, notes
+    return first, second, double, notes
