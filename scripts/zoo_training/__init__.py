@@ -1,0 +1,1 @@
+"""How the embedded zoo is trained: data, the codec, the denoisers, evaluation and model cards."""

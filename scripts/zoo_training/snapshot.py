@@ -1,0 +1,35 @@
+"""Writes a model in training as an ordinary diffusers folder, float16."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKL
+from transformers import CLIPTokenizer
+
+from zoo_training.denoiser import Denoiser
+from zoo_training.loop import Trainer
+
+
+def write(
+    model: Denoiser, trainer: Trainer, vae: AutoencoderKL, words: CLIPTokenizer, folder: Path
+) -> None:
+    """Saves the averaged weights; the training goes on unchanged.
+
+    Args:
+        model: in training.
+        trainer: of the model.
+        vae: the codec.
+        words: the tokenizer.
+        folder: the pipeline's folder, replaced when it exists.
+    """
+    trainer.swap_average()
+    averaged = copy.deepcopy(model)
+    trainer.swap_average()
+    pipe = averaged.pipeline(copy.deepcopy(vae), words)
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    pipe.to(dtype=torch.float16).save_pretrained(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
