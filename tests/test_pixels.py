@@ -170,9 +170,9 @@ def test_an_oblong_picture_is_unscored() -> None:
 def test_unknown_values_and_constituents_are_named() -> None:
     task = load_family("shapes-pair").tasks()[0]
     image = _image(task.values)
-    with pytest.raises(DataError, match="unknown color2 .* 'magenta'"):
+    with pytest.raises(DataError, match=r"unknown color2 .* 'magenta'"):
         PixelScorer().score(image, replace(task, values=task.values | {"color2": "magenta"}))
-    with pytest.raises(DataError, match="cannot judge the constituents animal; .*choose another"):
+    with pytest.raises(DataError, match=r"cannot judge the constituents animal; .*choose another"):
         PixelScorer().score(image, replace(task, values={"animal": "cat"}))
 
 

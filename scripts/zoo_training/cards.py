@@ -159,7 +159,8 @@ def _readme(card: dict[str, Any], measured: dict[str, Figures]) -> str:
         "",
         "## Figures",
         "",
-        f"By the exact scorer, {card['figures']['seeds_per_task']} seeds per task, stock pipeline in float32:",
+        f"By the exact scorer, {card['figures']['seeds_per_task']} seeds per task, stock pipeline in float32. "
+        "Held out: scenes that training could never draw; seen: scenes that it could.",
         "",
         "| scenes | tasks | success | wrong | malformed | variance between tasks / binomial | p |",
         "|---|---|---|---|---|---|---|",
