@@ -15,6 +15,7 @@ import pytest
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folder of a tiny pipeline by family name."""
     import tiny
+    import tiny_more  # noqa: F401  (adds its families)
 
     root = tmp_path_factory.mktemp("tiny")
     return lambda name: tiny.save(name, root)

@@ -82,6 +82,12 @@ TRUTHS = {
     "sd15_pndm": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
     "sd15_heun": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
     "sd15_dpm2": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "auraflow": Truth("single_transformer_blocks.1", lambda out: out[:, -64:], SECOND_HALF),
+    "chroma": Truth(
+        "single_transformer_blocks.1", lambda out: out[:, -64:], ALL, conditional_call=1
+    ),
+    "cogview4": Truth("transformer_blocks.0", tuple_item(0), ALL, conditional_call=1),
+    "hunyuandit": Truth("blocks.2", lambda out: out, SECOND_HALF),
     "sd15_pag": Truth("down_blocks.1", tuple_item(0), SECOND_HALF, component="unet"),
 }
 
@@ -361,6 +367,38 @@ class TestText:
                     tiny_model("sd15"), [REQUESTS[0], ImageRequest("x", 0, prompt)], None, 2, 0
                 )
             )
+
+    def test_text_behind_registers(self, tiny_model: Load) -> None:
+        """AuraFlow puts eight registers before its text."""
+        model = tiny_model("auraflow")
+        given: list[Tensor] = []
+        plan = plan_capture(model, sites=["transformer.joint_transformer_blocks.0:text"], at=(0,))
+        block = model.denoisers["transformer"].get_submodule("joint_transformer_blocks.0")
+        handle = block.register_forward_hook(lambda _m, _a, output: given.append(output[0].clone()))
+        (batch,) = generate(model, REQUESTS[:1], plan, 1, 0)
+        handle.remove()
+        got = batch.activations["transformer.joint_transformer_blocks.0:text/span-color1@0"][0]
+        assert torch.allclose(got, given[0][1, 8 + 1], atol=1e-5)
+
+    def test_prompts_padded_on_the_left(self, tiny_model: Load) -> None:
+        """CogView4 pads to a multiple of 16 on the left; no word may be lost, whatever the length."""
+        model = tiny_model("cogview4")
+        prompt = "a very very very small red circle left of a blue square"
+        spans = {"first": (2, 6), "last": (prompt.index("square"), len(prompt))}
+        batch = capture(
+            model, [ImageRequest("x", 0, prompt, spans)], sites=["transformer.conditioning"]
+        )
+        assert not any(values.isnan().any() for values in batch.activations.values())
+
+
+def test_a_family_that_moves_the_image_in_a_batch_makes_one_at_a_time(tiny_model: Load) -> None:
+    """Lumina 2 puts each prompt's text, in its own length, before the image."""
+    model = tiny_model("lumina2")
+    found = calibrated(model)
+    assert found.max_batch == 1
+    assert "batch size is 1" in " ".join(found.notes)
+    batches = list(generate(model, REQUESTS, plan_capture(model), 2, 0))
+    assert [len(batch.images) for batch in batches] == [1, 1]
 
 
 class TestInvalid:

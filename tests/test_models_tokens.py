@@ -78,7 +78,7 @@ def test_qwen_in_a_chat_template() -> None:
 
 def test_mistral_padded_on_the_left() -> None:
     tokenizer = tok.mistral_tokenizer()
-    ids = tokenizer(f"<s>[INST]{PROMPT}[/INST]", padding="max_length", max_length=48).input_ids
+    ids = tokenizer(f"[INST]{PROMPT}[/INST]", padding="max_length", max_length=48).input_ids
     assert ids[0] == tokenizer.pad_token_id
     check_spans(tokenizer, ids)
 

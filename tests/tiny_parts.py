@@ -164,16 +164,17 @@ def qwen25_vl() -> Any:
     )
 
 
-def vae(latent: int = 4, quant: bool = True, shift: float | None = None) -> Any:
+def vae(latent: int = 4, quant: bool = True, shift: float | None = None, blocks: int = 2) -> Any:
+    """A codec that makes images 2 ** (blocks - 1) times as large as its latents."""
     from diffusers import AutoencoderKL
 
     torch.manual_seed(0)
     return AutoencoderKL(
         latent_channels=latent,
-        block_out_channels=(8, 16),
+        block_out_channels=(8,) * (blocks - 1) + (16,),
         layers_per_block=1,
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
+        down_block_types=("DownEncoderBlock2D",) * blocks,
+        up_block_types=("UpDecoderBlock2D",) * blocks,
         norm_num_groups=4,
         sample_size=32,
         shift_factor=shift,

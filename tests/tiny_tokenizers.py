@@ -145,13 +145,16 @@ def gemma_tokenizer(max_length: int = 2048) -> Any:
 
 def mistral_tokenizer(max_length: int = 512) -> Any:
     """Byte-level BPE with left padding and instruction marks, as Mistral's small models use it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     vocab, merges = _bytelevel(("<s>", "</s>", "<pad>", "[INST]", "[/INST]"))
     backend = Tokenizer(models.BPE(vocab=dict(vocab), merges=list(merges)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", vocab["<s>"])]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         bos_token="<s>",

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
+from t2iprobe.models.batches import disagreement
 from t2iprobe.models.calls import asked_steps, images_of
 from t2iprobe.models.grid import image_counts, rectangle
 from t2iprobe.models.model import Model
 from t2iprobe.models.rows import (
     check_order,
+    conditional_rows,
     conditioning_argument,
     dependent_rows,
     first_step,
@@ -45,6 +47,7 @@ class Denoiser:
         grids: image tokens -> (height, width), for the token counts that occur.
         segments: where the encoders' tokens are among the text states.
         states_shape: shape of one prompt's text states.
+        moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
     """
 
     conditioning: str
@@ -56,6 +59,7 @@ class Denoiser:
     grids: dict[int, tuple[int, int]] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     states_shape: tuple[int, ...] = ()
+    moves_in_batch: str | None = None
 
 
 @dataclass
@@ -114,7 +118,10 @@ def calibrate(model: Model) -> Calibration:
         raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {notes}")
     silent = [name for name in (*model.denoisers, *model.encoders) if name not in _ran(first)]
     notes += [f"{name} is not used in a call" for name in silent]
-    max_batch = None if double is not None else 1
+    moving = [f"{name}.{d.moves_in_batch}" for name, d in denoisers.items() if d.moves_in_batch]
+    if moving:
+        notes.append(f"{moving[0]} differs between a batch and its prompts alone; batch size is 1")
+    max_batch = 1 if moving or double is None else None
     return Calibration(denoisers, encoders, max_batch, size, notes)
 
 
@@ -166,6 +173,11 @@ def _calibrate_denoiser(
     labelled = labeller.run(calls[at].events, others[at].events, twice.events if twice else None)
     found.readings = {path: streams for path, streams in labelled.items() if streams}
     found.grids = grids
+    if twice is not None:
+        states = [print_.sample for print_ in twice.arguments[argument]]
+        both = conditional_rows(states, unconditional)[:2]
+        alone = [(calls[at].events, row), (others[at].events, row)]
+        found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
     return found
 
 

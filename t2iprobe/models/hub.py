@@ -1,7 +1,6 @@
 """Fetching a checkpoint from the hub, with one clear line for each way it can fail."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,9 @@ def _network_errors() -> tuple[type[Exception], ...]:
 
 
 def _offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def _announce(name: str, settings: LoadSettings) -> None:
@@ -151,7 +152,7 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
     if has(errors.RepositoryNotFoundError) or status == 404:
         return f"{name} is not on the hub, or it is private; check the spelling, or set HF_TOKEN"
     local = settings.local or _offline()
-    if local or status is None and not isinstance(error, ValueError):
+    if local or (status is None and not isinstance(error, ValueError)):
         half = _half_cached(name)
         if half:
             return f"{name} is only partly in the cache, {half} is missing; run once with the hub in reach"

@@ -1,7 +1,8 @@
 """What can be read in a model, in words and numbers: behind `t2iprobe inspect`."""
 
 import inspect
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -90,16 +91,36 @@ def parameters(module: nn.Module) -> int:
     return sum(weight.numel() for weight in module.parameters())
 
 
-def inspect_configs(name: str, settings: LoadSettings) -> ModelReport:
-    """What the configs alone tell: classes, sizes, layers and blocks. No weight is read.
+RANDOM_LIMIT = 300_000_000
+"""Weights up to which a model is built with random ones to try it without the checkpoint's."""
+
+
+def inspect_configs(
+    name: str, settings: LoadSettings, n_constituents: int = 5, n_images: int = 768
+) -> ModelReport:
+    """What the configs alone tell; the weights of the checkpoint are not read.
+
+    A model of moderate size is built with random weights and tried, which tells everything: streams, shapes and the
+    form of guidance do not depend on the weights. Of larger ones it tells classes, sizes, layers and blocks.
 
     Raises:
         ModelError: the folder or a config cannot be used.
     """
     folder = find_folder(name, settings)
-    index = read_index(folder)
-    report = ModelReport(name, str(index["_class_name"]), tried=False)
-    for part, module in skeleton(folder).items():
+    modules = skeleton(folder)
+    if sum(parameters(module) for module in modules.values()) <= RANDOM_LIMIT:
+        tried = load_model(
+            name, replace(settings, dtype="fp32", lora=None), skeleton(folder, "cpu")
+        )
+        report = inspect_model(tried, None, n_constituents, n_images)
+        report.notes.append("tried with random weights; the checkpoint's own were not read")
+        return report
+    return _static_report(name, folder, modules)
+
+
+def _static_report(name: str, folder: Path, modules: dict[str, nn.Module]) -> ModelReport:
+    report = ModelReport(name, str(read_index(folder)["_class_name"]), tried=False)
+    for part, module in modules.items():
         if token_embedding(module) is not None:
             lists = encoder_layers(module)
             layers = lists[0][1] if lists else []
@@ -120,7 +141,9 @@ def inspect_configs(name: str, settings: LoadSettings) -> ModelReport:
                 SiteReport(f"{part}.{path}", type(block).__name__, None, False)
                 for path, block in blocks.items()
             ]
-    report.notes.append("streams, shapes and the form of guidance need a trial call")
+    report.notes.append(
+        f"more than {RANDOM_LIMIT / 1e6:.0f} M weights: streams, shapes and guidance need --trial, which loads them"
+    )
     return report
 
 
@@ -213,5 +236,5 @@ def inspect_checkpoint(
 ) -> ModelReport:
     """The report on a checkpoint: from its configs alone, or with trial calls."""
     if not trial:
-        return inspect_configs(name, settings)
+        return inspect_configs(name, settings, n_constituents, n_images)
     return inspect_model(load_model(name, settings), None, n_constituents, n_images)

@@ -2,12 +2,14 @@
 
 import importlib
 import json
+from collections.abc import Mapping
 from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
 from t2iprobe.models.hub import fetch, missing_files
@@ -20,12 +22,15 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _MOVED = ("wuerstchen", "unclip")
 
 
-def load_model(name: str, settings: LoadSettings | None = None) -> Model:
+def load_model(
+    name: str, settings: LoadSettings | None = None, parts: Mapping[str, nn.Module] | None = None
+) -> Model:
     """Load a checkpoint.
 
     Args:
         name: a zoo name, a folder with a model_index.json, or a hub id.
         settings: how to load and call it.
+        parts: components to use in place of the checkpoint's own; their weights are not read then.
 
     Raises:
         ModelError: it is unknown, unreachable, broken, or not a text-to-image pipeline; one line says which and what
@@ -39,7 +44,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     dtype = pick_dtype(settings.dtype, device)
     folder = find_folder(name, settings)
     index = read_index(folder)
-    pipe = _from_pretrained(name, folder, index, dtype, settings)
+    pipe = _from_pretrained(name, folder, index, dtype, settings, parts or {})
     check_takes_prompt(pipe, name)
     _apply(pipe, settings, device)
     card_file = folder / "card.json"
@@ -52,7 +57,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         "negative_prompt": settings.negative_prompt,
     }
     call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_args)
-    provenance = _provenance(name, folder, pipe, settings, device, dtype)
+    provenance = {} if parts else _provenance(name, folder, pipe, settings, device, dtype)
     return Model(name, pipe, call, provenance, card)
 
 
@@ -168,7 +173,12 @@ def is_component(value: Any) -> bool:
 
 
 def _from_pretrained(
-    name: str, folder: Path, index: dict[str, Any], dtype: torch.dtype, settings: LoadSettings
+    name: str,
+    folder: Path,
+    index: dict[str, Any],
+    dtype: torch.dtype,
+    settings: LoadSettings,
+    given: Mapping[str, nn.Module],
 ) -> Any:
     import diffusers
 
@@ -186,7 +196,11 @@ def _from_pretrained(
                 f"{index['_class_name']} cannot be loaded from a single file; use its folder"
             )
     version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
-    options: dict[str, Any] = {"dtype" if version >= (0, 40) else "torch_dtype": dtype, **parts}
+    options: dict[str, Any] = {
+        "dtype" if version >= (0, 40) else "torch_dtype": dtype,
+        **parts,
+        **given,
+    }
     if settings.variant:
         options["variant"] = settings.variant
     try:

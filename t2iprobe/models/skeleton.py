@@ -1,4 +1,4 @@
-"""A pipeline's modules without their weights, built on the meta device from the configs in its folder."""
+"""A pipeline's modules without the checkpoint's weights, built from the configs in its folder."""
 
 import importlib
 import json
@@ -12,8 +12,12 @@ from t2iprobe.errors import ModelError
 from t2iprobe.models.loading import is_component, read_index
 
 
-def skeleton(folder: Path) -> dict[str, nn.Module]:
-    """Every component of a folder that is a module, by name; no weight is read and none takes memory.
+def skeleton(folder: Path, device: str = "meta") -> dict[str, nn.Module]:
+    """Every component of a folder that is a module, by name; no weight is read.
+
+    Args:
+        folder: a pipeline folder.
+        device: "meta", where weights take no memory, or "cpu", where they are random.
 
     Raises:
         ModelError: a component's class or config cannot be used.
@@ -28,9 +32,20 @@ def skeleton(folder: Path) -> dict[str, nn.Module]:
         kind = _class(str(value[0]), str(value[1]))
         if kind is None or not issubclass(kind, nn.Module):
             continue
-        with torch.device("meta"):
+        with torch.device(device), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
             found[name] = _build(kind, config)
+            if device != "meta":
+                _open_gates(found[name])
     return found
+
+
+def _open_gates(module: nn.Module) -> None:
+    """Give matrices that start at zero small random values: closed gates would keep text from the image."""
+    with torch.no_grad():
+        for weight in module.parameters():
+            if weight.dim() >= 2 and weight.numel() and not weight.any():
+                weight.normal_(std=0.5 * weight.shape[-1] ** -0.5)
 
 
 def _class(library: str, name: str) -> Any:

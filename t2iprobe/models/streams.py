@@ -27,6 +27,15 @@ class Layout:
 
 ALL: Cut = (None, None)
 
+_PAD = 32
+"""Some families pad image and text to a multiple of this."""
+
+
+def _bounds(cut: Cut, n: int) -> tuple[int, int]:
+    """First and one past the last position of a cut of n positions."""
+    first, last, _ = slice(*cut).indices(n)
+    return first, last
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -190,39 +199,66 @@ class Labeller:
             n = sample.shape[0]
             if n >= pair.n or layout.text is not None or layout.image is None:
                 continue
-            start, stop = layout.image
-            image = sample[slice(start, stop)].shape[0]
+            first, last = _bounds(layout.image, n)
             if _equal(sample, pair.first[:n]):
-                return Layout(image=(0, image), text=(n, None))
+                return Layout((first, last), self._known_text(pair.first[n:], n, pair.n))
             if _equal(sample, pair.first[-n:]):
-                return Layout(image=(-n, image - n or None), text=(0, -n))
+                at = pair.n - n
+                image = (first - n, last - n or None)
+                return Layout(image, self._known_text(pair.first[:at], 0, pair.n))
         return None
+
+    def _known_text(self, part: Tensor, start: int, total: int) -> Cut:
+        """Where the text is in a part of a joint stream; the bound on the image's side counts from the end."""
+        first, last = 0, part.shape[0]
+        for sample, layout in reversed(self.known):
+            if layout.text is not None and layout.image is None and _equal(sample, part):
+                first, last = _bounds(layout.text, part.shape[0])
+                break
+        stop = start + last
+        return (start + first, stop - total or None)
 
     def _from_prompts(self, pair: _Tokens) -> Layout:
         """The layout of a tensor from where the runs differ; once all differs, from its number of tokens."""
-        counts = (*self.image_seen, *self.geometry.image_counts)
+        counts = tuple(dict.fromkeys((*self.image_seen, *self.geometry.image_counts)))
         if (
             self.mixed and pair.n in counts
         ):  # text itself would be known, or be an argument of the same name
             return Layout(image=ALL)
         if pair.same():
-            n = next((c for c in counts if 0 <= pair.n - c < 64), pair.n)
-            self.image_seen.append(n)
-            return Layout(image=(0, n))
+            return self._image_alone(pair.n, counts)
         n_text = self.geometry.n_text
-        if pair.n <= n_text:
-            return Layout(text=ALL)
         leading, trailing = pair.leading(), pair.trailing()
         for n in counts:
             if pair.n >= n + n_text and n <= trailing:
-                return Layout(image=(-n, None), text=(0, n_text or -n))
+                return Layout((-n, None), self._text_within(leading, pair.n - n, pair.n))
             if pair.n >= n + n_text and n <= leading:
-                return Layout(image=(0, n), text=(pair.n - n_text, None))
+                return Layout((0, n), (pair.n - n_text, None))
         if (
             not counts and pair.n > n_text and trailing
         ):  # a prior: what it denoises is a vector among the tokens
-            return Layout(image=(-trailing, None), text=(0, n_text or -trailing))
-        return Layout(text=ALL)
+            return Layout((-trailing, None), (0, n_text or -trailing))
+        return Layout(text=self._text_within(leading, pair.n, pair.n))
+
+    def _image_alone(self, n: int, counts: Sequence[int]) -> Layout:
+        """The layout of a tensor that does not depend on the prompt: image, perhaps padded, or nothing of interest."""
+        if n in counts or not counts:
+            self.image_seen.append(n)
+            return Layout(image=ALL)
+        padded = next((c for c in counts[:2] if c < n and -c % _PAD == n - c), None)
+        if padded is None:
+            return Layout()
+        self.image_seen.append(padded)
+        return Layout(image=(0, padded))
+
+    def _text_within(self, leading: int, n: int, total: int) -> Cut:
+        """Where the text states are among n positions: behind registers, which no prompt changes, or before pads."""
+        extra = n - self.geometry.n_text
+        if not self.geometry.n_text or extra <= 0:
+            return (0, n - total or None)
+        if leading >= extra:
+            return (extra, n - total or None)
+        return (0, self.geometry.n_text)
 
     def _outputs(
         self,

@@ -6,7 +6,7 @@ tokenized differently, but spells the same.
 """
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,18 +169,33 @@ def match_segments(states: Print, passes: Mapping[str, Sequence[EncoderPass]]) -
         return []
     segments = []
     for name, own in passes.items():
-        best, path = (2, 0, 0), ""
-        for event in (event for p in own for event in p.events if event.kind == "out"):
-            for one in event.tensors.values():
-                for row in (
-                    one.sample.unbind(0 if one.shape[1] > 1 else 1) if len(one.shape) == 3 else ()
-                ):
-                    match = _diagonal(row, states.sample)
-                    if match[0] > best[0]:
-                        best, path = match, event.path
-        if path:
-            segments.append(Segment(name, best[1], best[2], path))
+        best = (2, 0, 0)
+        found: tuple[str, torch.Tensor] | None = None
+        for given in own:
+            for path, ids, row in _encoded(given):
+                match = _diagonal(row, states.sample)
+                if match[0] > best[0]:
+                    best, found = match, (path, ids)
+        if found:
+            path, ids = found
+            before = ids[: best[1]]
+            pads = len(before) > 0 and bool(
+                (before == before[0]).all()
+            )  # of this prompt, no template
+            segments.append(Segment(name, 0 if pads else best[1], best[2], path))
     return segments
+
+
+def _encoded(given: EncoderPass) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """(site, token ids, states) of every row of every output of a pass with one state per token."""
+    table = given.ids.reshape(-1, given.ids.shape[-1])
+    for event in given.events:
+        for one in event.tensors.values() if event.kind == "out" else ():
+            if len(one.shape) != 3 or table.shape[1] not in one.shape[:2]:
+                continue
+            rows = one.sample.unbind(0 if one.shape[1] == table.shape[1] else 1)
+            for ids, row in zip(table, rows, strict=False):
+                yield event.path, ids, row
 
 
 def _diagonal(tokens: torch.Tensor, states: torch.Tensor) -> tuple[int, int, int]:

@@ -1,0 +1,56 @@
+"""Whether a batch of several prompts is read as its prompts alone are."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from t2iprobe.models.sites import Stream
+from t2iprobe.models.streams import Reading
+from t2iprobe.models.trace import Event
+
+_NEAR = 0.1
+"""Relative distance that rounding stays below, also in half precision; another slice of tokens is far beyond."""
+
+
+def disagreement(
+    readings: Mapping[str, Mapping[Stream, Reading]],
+    alone: Sequence[tuple[Sequence[Event], int]],
+    together: Sequence[Event],
+    rows: Sequence[int],
+) -> str | None:
+    """Path of the first site whose image stream differs between a batch and its prompts alone; None where all agree.
+
+    Families that put texts of different lengths before the image move it from row to row.
+
+    Args:
+        readings: how sites are read.
+        alone: for each prompt what the sites saw, and its conditional row.
+        together: what they saw with all prompts in one batch.
+        rows: the conditional row of each prompt in it.
+    """
+    for path, streams in readings.items():
+        reading = streams.get("image")
+        if reading is None:
+            continue
+        for (events, row), other in zip(alone, rows, strict=True):
+            single = _stream(events, path, reading, row)
+            batched = _stream(together, path, reading, other)
+            if single is None or batched is None or not _near(single, batched):
+                return path
+    return None
+
+
+def _stream(events: Sequence[Event], path: str, reading: Reading, row: int) -> Tensor | None:
+    for event in events:
+        if event.kind == "out" and event.path == path and reading.item in event.tensors:
+            one = event.tensors[reading.item]
+            sample = one.row(row, reading.axis if len(one.shape) == 3 else 0)
+            return sample if reading.cut is None else sample[slice(*reading.cut)]
+    return None
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    scale = max(float(one.norm()), float(other.norm()))
+    return float((one - other).norm()) <= _NEAR * scale

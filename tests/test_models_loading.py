@@ -1,0 +1,185 @@
+"""Loading: what is found, what is refused, in one line each."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError
+from t2iprobe.models.loading import load_model, pick_device, pick_dtype
+from t2iprobe.models.plan import plan_capture
+from t2iprobe.models.settings import LoadSettings
+
+Folder = Callable[[str], Path]
+
+
+def message(name: str | Path, kind: type[T2IProbeError], **settings: object) -> str:
+    with pytest.raises(kind) as caught:
+        model = load_model(str(name), LoadSettings(**settings))  # type: ignore[arg-type]
+        plan_capture(model)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def damaged(source: Path, target: Path) -> Path:
+    return Path(shutil.copytree(source, target))
+
+
+def test_a_folder_gives_parts_calls_and_provenance(tiny_folder: Folder) -> None:
+    settings = LoadSettings(
+        steps=3,
+        guidance=2.0,
+        negative_prompt="bad",
+        pipe_args=("eta=0.5", "clip_skip=1"),
+        scheduler="EulerDiscreteScheduler",
+    )
+    model = load_model(str(tiny_folder("sd15")), settings)
+    assert model.class_name == "StableDiffusionPipeline"
+    assert list(model.encoders) == ["text_encoder"]
+    assert list(model.denoisers) == ["unet"]
+    assert model.call == {
+        "num_inference_steps": 3,
+        "guidance_scale": 2.0,
+        "negative_prompt": "bad",
+        "eta": 0.5,
+        "clip_skip": 1,
+    }
+    assert model.provenance["schedulers"]["scheduler"]["class"] == "EulerDiscreteScheduler"
+    assert model.provenance["dtype"] == "float32"
+    assert len(model.provenance["weights"]) == 32
+    assert json.dumps(model.provenance)
+    assert not any(part.training for part in model.modules.values())
+
+
+def test_the_card_of_a_folder_gives_its_call(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "carded")
+    (folder / "card.json").write_text(
+        json.dumps({"call": {"num_inference_steps": 4, "guidance_scale": 3.0}})
+    )
+    model = load_model(str(folder), LoadSettings(guidance=1.5))
+    assert model.call == {"num_inference_steps": 4, "guidance_scale": 1.5}
+    assert model.card is not None
+
+
+def test_bf16_is_loaded_and_stored_as_float32(tiny_folder: Folder) -> None:
+    from t2iprobe.models.doctor import requests
+    from t2iprobe.models.generate import generate
+
+    settings = LoadSettings(dtype="bf16", pipe_args=tiny.pipe_args("sd15"))
+    model = load_model(str(tiny_folder("sd15")), settings)
+    assert {p.dtype for p in model.modules["unet"].parameters()} == {torch.bfloat16}
+    (batch,) = generate(model, requests(), plan_capture(model), 4, 0)
+    assert {values.dtype for values in batch.activations.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("unconditional", "DDPMPipeline takes no prompt"),
+        (
+            "img2img",
+            "StableDiffusionImg2ImgPipeline is an image-to-image pipeline and needs an image",
+        ),
+        ("pix2pix", "it seems to need an image"),
+        ("video", "WanPipeline makes videos"),
+    ],
+)
+def test_other_kinds_of_pipelines(tiny_folder: Folder, family: str, expected: str) -> None:
+    text = message(tiny_folder(family), ModelError, pipe_args=tiny.pipe_args(family))
+    assert expected in text
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    (tmp_path / "my-model").mkdir()
+    assert "did you mean" in message(tmp_path / "my-modle", ModelError)
+    assert "unknown model './nothing'" in message("./nothing", ModelError)
+    assert "unknown model 'shapes-mmdti'" in message("shapes-mmdti", ModelError)
+    assert "neither a folder here nor in the local cache" in message("owner/name", ModelError)
+
+
+def test_a_component_is_not_a_pipeline(tiny_folder: Folder, tmp_path: Path) -> None:
+    text = message(tiny_folder("sd15") / "unet", ModelError)
+    assert "no model_index.json (this looks like one component of a pipeline)" in text
+    tmp_path.joinpath("empty").mkdir()
+    assert "has no model_index.json;" in message(tmp_path / "empty", ModelError)
+
+
+def test_broken_folders(tiny_folder: Folder, tmp_path: Path) -> None:
+    source = tiny_folder("sd15")
+    folder = damaged(source, tmp_path / "no-unet")
+    shutil.rmtree(folder / "unet")
+    assert "unet/ is missing" in message(folder, ModelError)
+    folder = damaged(source, tmp_path / "no-weights")
+    (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    assert "unet/*.safetensors is missing" in message(folder, ModelError)
+    folder = damaged(source, tmp_path / "no-json")
+    (folder / "model_index.json").write_text("{")
+    assert "line 1: not JSON" in message(folder, ModelError)
+
+
+def test_only_a_variant_is_there(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "variant")
+    for file in folder.glob("*/*.safetensors"):
+        file.rename(file.with_suffix(".fp16.safetensors"))
+    assert "saved as variant fp16; pass --variant fp16" in message(folder, ModelError)
+    assert (
+        load_model(str(folder), LoadSettings(variant="fp16")).class_name
+        == "StableDiffusionPipeline"
+    )
+
+
+def test_classes_of_the_future_and_custom_code(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "future")
+    index = json.loads((folder / "model_index.json").read_text())
+    changed = index | {"_class_name": "FuturePipeline", "_diffusers_version": "9.9.9"}
+    (folder / "model_index.json").write_text(json.dumps(changed))
+    text = message(folder, ModelError)
+    assert "FuturePipeline" in text
+    assert "it was written by diffusers 9.9.9, installed is" in text
+    changed = index | {"_class_name": ["my_pipe", "MyPipe"]}
+    (folder / "model_index.json").write_text(json.dumps(changed))
+    (folder / "my_pipe.py").write_text(
+        "from diffusers import StableDiffusionPipeline\nclass MyPipe(StableDiffusionPipeline):\n    pass\n"
+    )
+    assert "pass --trust-remote-code" in message(folder, ModelError)
+
+
+def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:
+    folder = tiny_folder("sd15")
+    assert "unknown argument of StableDiffusionPipeline 'stepz'" in message(
+        folder, ConfigError, pipe_args=("stepz=3",)
+    )
+    assert "write name=value" in message(folder, ConfigError, pipe_args=("eta",))
+    assert "unknown scheduler 'EulerScheduler'" in message(
+        folder, ConfigError, scheduler="EulerScheduler"
+    )
+    assert "'cuda:7' is not on this machine" in message(folder, ConfigError, device="cuda:7")
+    assert "unknown device 'gpu'" in message(folder, ConfigError, device="gpu")
+    assert "LoRA" in message(folder, ModelError, lora=Path("missing.safetensors"))
+
+
+def test_a_lora_needs_peft(
+    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "style.safetensors"
+    file.write_bytes(b"")
+    model = load_model(str(tiny_folder("sd15")))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("PEFT backend is required for this method.")
+
+    monkeypatch.setattr(type(model.pipe), "load_lora_weights", refuse)
+    assert "pip install peft" in message(tiny_folder("sd15"), MissingExtra, lora=file)
+
+
+def test_devices_and_dtypes() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_dtype("auto", torch.device("cpu")) == torch.float32
+    assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+    with pytest.raises(ConfigError, match="unknown dtype 'fp8'"):
+        pick_dtype("fp8", torch.device("cpu"))
