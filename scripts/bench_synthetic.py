@@ -225,8 +225,7 @@ def held_out_r2(trainer: Trainer, tasks: Batch) -> float:
 
 
 def time_to_target(paper_steps: int = 10_000, fast_steps: int = 3000) -> dict[str, float]:
-    """CPU seconds the fast recipe takes to the held-out R2 that the paper recipe has after 10,000 steps (M = 16, K =
-    3).
+    """CPU seconds of the fast recipe to the held-out R2 of 10,000 paper steps (M = 16, K = 3).
 
     Training alone is timed. The paper's code takes 10,000 / 45.4 = 220 CPU seconds for those steps on its machine;
     its own R2 at 10,000 steps is not known for this task, so the target is measured here, with its recipe.
