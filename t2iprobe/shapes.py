@@ -9,7 +9,7 @@ so that the centroid of a picture's object is the shape's centre whatever the sh
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,7 +137,6 @@ def unit_area(shape: str) -> float:
     return float(abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2)
 
 
-@lru_cache(maxsize=16384)
 def coverage(shape: str, x: float, y: float, radius: float, size: int = IMAGE_SIZE) -> Array:
     """Share of each pixel that the shape covers.
 
@@ -149,7 +148,7 @@ def coverage(shape: str, x: float, y: float, radius: float, size: int = IMAGE_SI
         size: side of the picture, pixels.
 
     Returns:
-        (size, size) float32 in [0, 1], read only because it is shared between callers.
+        (size, size) float32 in [0, 1].
     """
     grid = (np.arange(size * SUPERSAMPLE) + 0.5) / SUPERSAMPLE
     covered = np.zeros((size, size), dtype=np.float32)
@@ -162,7 +161,6 @@ def coverage(shape: str, x: float, y: float, radius: float, size: int = IMAGE_SI
         points = inside(shape, u, v).astype(np.float32)
         blocks = points.reshape(bottom - top, SUPERSAMPLE, right - left, SUPERSAMPLE)
         covered[top:bottom, left:right] = blocks.mean(axis=(1, 3))
-    covered.flags.writeable = False
     return covered
 
 
@@ -185,7 +183,7 @@ def paint(objects: list[Placed], rng: np.random.Generator | None = None) -> NDAr
 
     picture = np.broadcast_to(shade(BACKGROUND), (IMAGE_SIZE, IMAGE_SIZE, 3)).copy()
     for thing in objects:
-        share = coverage.__wrapped__(thing.shape, thing.x, thing.y, thing.radius)[..., None]
+        share = coverage(thing.shape, thing.x, thing.y, thing.radius)[..., None]
         picture = picture * (1 - share) + shade(PALETTE[thing.color]) * share
     return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 

@@ -210,11 +210,13 @@ def _best_shape(share: Array, x: float, y: float, area: float) -> tuple[str, flo
 
 @lru_cache(maxsize=4096)
 def _template(shape: str, quarter_x: int, quarter_y: int, quarter_radius: int) -> Array:
-    """A shape near the middle of a patch; place and radius in quarters of a pixel."""
+    """A shape near the middle of a patch; place and radius in quarters of a pixel; read only."""
     middle = PATCH // 2
-    return shapes.coverage(
+    template = shapes.coverage(
         shape, middle + quarter_x / 4, middle + quarter_y / 4, quarter_radius / 4, PATCH
     )
+    template.flags.writeable = False
+    return template
 
 
 def _judge_for(task: "Task") -> "Judge":
