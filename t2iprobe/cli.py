@@ -26,6 +26,7 @@ COMMANDS = {
     "models": ("t2iprobe.commands.models:main", "list the models of the embedded zoo"),
     "inspect": ("t2iprobe.commands.inspect:main", "what can be read in a model"),
     "doctor": ("t2iprobe.commands.doctor:main", "check that a model is read rightly"),
+    "plan": ("t2iprobe.commands.plan:main", "what a run would take, measured on two images"),
     "synthetic": ("synthetic.commands:main", "the synthetic experiments of the paper"),
 }
 

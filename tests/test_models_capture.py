@@ -444,6 +444,24 @@ class TestCompiled:
             capture(model, REQUESTS)
 
 
+def test_caches_and_replicas_are_refused_by_name(tiny_folder: Load) -> None:
+    from t2iprobe.models.loading import load_model
+
+    model = load_model(str(tiny_folder("flux")))
+    transformer = model.pipe.transformer
+    model.pipe.transformer = torch.nn.DataParallel(transformer)
+    with pytest.raises(
+        SiteError, match=r"transformer is wrapped in DataParallel.*pipe\.transformer\.module"
+    ):
+        plan_capture(model)
+    model.pipe.transformer = transformer
+    from diffusers import FirstBlockCacheConfig
+
+    transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+    with pytest.raises(SiteError, match=r"transformer uses a cache.*disable_cache"):
+        plan_capture(model)
+
+
 def test_offloading_changes_nothing(tiny_folder: Load, tiny_model: Load) -> None:
     import tiny
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch import nn
+
 from t2iprobe.capture import is_compiled
 from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.calibrate import Calibration, calibrate
@@ -125,7 +127,7 @@ def plan_capture(
     """
     check_poolings(image_pooling, text_pooling)
     resolve_steps(at, 1_000_000)
-    refuse_compiled(model)
+    refuse_unreadable(model)
     calibration = calibrated(model)
     refuse_hidden(model, calibration)
     known = all_sites(calibration)
@@ -136,14 +138,26 @@ def plan_capture(
     return CapturePlan(calibration, tuple(chosen), steps, tuple(image_pooling), tuple(text_pooling))
 
 
-def refuse_compiled(model: Model) -> None:
-    """A component compiled as a whole skips the hooks of its blocks; blocks compiled one by one do not.
+def refuse_unreadable(model: Model) -> None:
+    """Refuse components whose blocks cannot be read rightly, by name.
+
+    A component compiled as a whole skips the hooks of its blocks (blocks compiled one by one do not), a cache leaves
+    blocks out, and DataParallel runs copies of them.
 
     Raises:
         SiteError: the component is named.
     """
+    for name, part in getattr(model.pipe, "components", {}).items():
+        if isinstance(part, nn.DataParallel):
+            raise SiteError(
+                f"{name} is wrapped in DataParallel, which splits batches; use pipe.{name}.module"
+            )
     for name in (*model.denoisers, *model.encoders):
         part = getattr(model.pipe, name, None)
+        if getattr(part, "is_cache_enabled", False):
+            raise SiteError(
+                f"{name} uses a cache that leaves blocks out; call pipe.{name}.disable_cache() first"
+            )
         if part is not None and is_compiled(part):
             raise SiteError(
                 f"{name} is compiled as a whole, its blocks would skip their hooks; use pipe.{name}._orig_mod, or"
