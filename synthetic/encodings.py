@@ -5,7 +5,7 @@ form of the language one, and a strongly non-linear invertible one. Axis letters
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,7 @@ INTERVALS = 10
 WEIGHT_TOKENS = INTERVALS + 1
 
 
+@runtime_checkable
 class DrawsPairs(Protocol):
     """A task family that can show examples of a task (needed by the few-shot encoding)."""
 
