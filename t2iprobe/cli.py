@@ -24,6 +24,7 @@ COMMANDS = {
     "report": ("t2iprobe.commands.stage:report", "write report.html of a run folder again"),
     "families": ("t2iprobe.commands.families:main", "list the task families, or show one"),
     "models": ("t2iprobe.commands.models:main", "list the models of the embedded zoo"),
+    "plan": ("t2iprobe.commands.plan:main", "what a run will take and can show, before it is made"),
     "inspect": ("t2iprobe.commands.inspect:main", "what can be read in a model"),
     "doctor": ("t2iprobe.commands.doctor:main", "check that a model is read rightly"),
     "plan": ("t2iprobe.commands.plan:main", "what a run would take, measured on two images"),

@@ -4,56 +4,42 @@ from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
 
 DESCRIPTION = """\
-Say what a run would take before it starts: two of its images are made and measured. Takes the settings of
-`t2iprobe run` and writes nothing.
+Say what a run with these settings will take, from two measured images: time, memory, disk; and the smallest correlation
+between decodability and success that it can detect. Nothing is written.
 
-  t2iprobe plan --tasks 512 --seeds 8
-  t2iprobe plan --model stabilityai/stable-diffusion-3.5-medium --device cuda:0"""
+  t2iprobe plan
+  t2iprobe plan --model stabilityai/stable-diffusion-3.5-medium --tasks 256 --seeds 8"""
 
 
 def main(arguments: list[str]) -> int:
-    """Print time, memory, disk and the smallest correlation the run can find."""
+    """Measure two images and print what the whole run would take."""
     config = parse(RunConfig, arguments, "plan", DESCRIPTION)
     from t2iprobe.models.estimate import estimate
-    from t2iprobe.models.generate import ImageRequest
     from t2iprobe.models.loading import load_model
     from t2iprobe.models.plan import plan_capture
-    from t2iprobe.stages.generate import check
+    from t2iprobe.report.formats import duration, size
+    from t2iprobe.stages.generate import check, image_requests
 
     drawn = check(config)
     model = load_model(config.model, config)
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
-    wanted = [
-        ImageRequest(task.id, index, task.prompt, drawn.family.spans(task))
-        for task in drawn.tasks
-        for index in range(config.seeds)
-    ]
-    n_constituents = len(drawn.family.constituents)
-    got = estimate(model, plan, wanted, len(drawn.tasks), n_constituents, config.seed)
-    print(f"images    {got.n_images} of {len(drawn.tasks)} tasks, {len(plan.sites)} sites")
+    requests = image_requests(drawn, config.seeds)
+    names = drawn.family.names
+    found = estimate(model, plan, requests, len(drawn.tasks), len(names), config.seed)
     print(
-        f"time      {duration(got.seconds)} at {got.seconds_per_image:.2g} s an image, two at a time"
+        f"{len(drawn.tasks)} tasks x {config.seeds} seeds = {found.n_images} images of {config.model}"
     )
-    print(f"memory    {got.peak_bytes / 1e9:.1f} GB, whatever the number of images")
-    if got.device_bytes is not None:
-        print(f"on GPU    {got.device_bytes / 1e9:.1f} GB with two images at a time")
-    print(f"disk      {got.disk_bytes / 1e6:.0f} MB")
-    reach = got.smallest_correlation
     print(
-        "reach     too few tasks for a correlation"
-        if reach is None
-        else f"reach     a Spearman correlation of {reach:.2f} or more is found with 80% power"
+        f"time    {duration(found.seconds)} of generation, {found.seconds_per_image:.2f} s an image"
     )
+    print(f"memory  {size(found.peak_bytes)}")
+    if found.device_bytes is not None:
+        print(f"device  {size(found.device_bytes)}")
+    print(f"disk    {size(found.disk_bytes)}")
+    if found.smallest_correlation is None:
+        print("reach   too few tasks for any correlation")
+    else:
+        print(
+            f"reach   Spearman {found.smallest_correlation:.2f} or more, found with 80% power at p < 0.05"
+        )
     return 0
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words a person would use.
-
-    Example:
-        >>> duration(42), duration(200), duration(9000)
-        ('42 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -2,14 +2,13 @@
 
 import io
 import math
-import resource
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from t2iprobe.errors import ConfigError
+from t2iprobe.memory import peak_bytes
 from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.model import Model
 from t2iprobe.models.plan import CapturePlan, bytes_per_image
@@ -88,7 +87,7 @@ def estimate(
         n_images=n,
         seconds_per_image=each,
         seconds=each * n,
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_bytes(),
         device_bytes=_device_bytes(),
         disk_bytes=n * (pictures + bytes_per_image(plan, n_constituents)),
         smallest_correlation=smallest_correlation(n_tasks),
@@ -103,11 +102,6 @@ def _png_bytes(batches: Sequence[GeneratedBatch]) -> int:
             image.save(file, format="PNG")
             total += file.tell()
     return total
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _reset_device() -> None:

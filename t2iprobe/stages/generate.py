@@ -4,10 +4,8 @@ Batches are fixed by the task list. A batch is done when its shard is there and 
 made again as a whole, so an interrupted run ends with the same bytes as an unbroken one.
 """
 
-import resource
 import sys
 import time
-from itertools import islice
 from typing import Any
 
 from safetensors.torch import save_file
@@ -15,6 +13,7 @@ from safetensors.torch import save_file
 from t2iprobe import registry
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
+from t2iprobe.memory import peak_bytes
 from t2iprobe.models.cards import find_card
 from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.loading import load_model
@@ -59,27 +58,28 @@ def run(folder: RunFolder, config: RunConfig) -> None:
         console.print(f"note: {note}")
     drawing.write(folder, drawn, {})
     size = min(config.batch_size, plan.calibration.max_batch or config.batch_size)
-    batches = _batches(drawn, config.seeds, size)
+    requests = image_requests(drawn, config.seeds)
+    batches = [requests[start : start + size] for start in range(0, len(requests), size)]
     missing = [
         number for number, batch in enumerate(batches) if not _is_whole(folder, number, batch)
     ]
     _remove_stale(folder, len(batches))
     seconds = _make(folder, model, plan, batches, missing, config)
     drawing.write(folder, drawn, ActivationReader(folder).encoders)
-    n_images = sum(len(batch) for batch in batches)
+    n_images = len(requests)
     n_made = sum(len(batches[number]) for number in missing)
     folder.set_stage("generate", "running", cost=_cost(folder, seconds, n_made))
     counts = {"tasks": len(drawn.tasks), "images_asked": n_images, "images_done": n_images}
     folder.update(counts=folder.manifest["counts"] | counts)
 
 
-def _batches(drawn: RunTasks, seeds: int, size: int) -> list[Batch]:
-    requests = (
+def image_requests(drawn: RunTasks, seeds: int) -> Batch:
+    """Every image of a run, task by task."""
+    return [
         ImageRequest(task.id, index, task.prompt, drawn.family.spans(task))
         for task in drawn.tasks
         for index in range(seeds)
-    )
-    return list(iter(lambda: list(islice(requests, size)), []))
+    ]
 
 
 def _make(
@@ -162,12 +162,6 @@ def _cost(folder: RunFolder, seconds: float, n_made: int) -> dict[str, float | i
         "wall_s": round(wall, 3),
         "images_per_s": round(made / wall, 3) if made else None,
         "images_made": made,
-        "peak_rss_mb": round(max(_peak_rss_mb(), before.get("peak_rss_mb", 0.0)), 1),
+        "peak_rss_mb": round(max(peak_bytes() / 2**20, before.get("peak_rss_mb", 0.0)), 1),
         "activation_bytes": sum(shard.stat().st_size for shard in folder.shards()),
     }
-
-
-def _peak_rss_mb() -> float:
-    """Largest resident memory of this process so far, in 2**20 bytes (macOS counts bytes, others kB)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
