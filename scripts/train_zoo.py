@@ -3,7 +3,7 @@
 Stopped at any moment, the same command continues. Everything unfinished is kept in --work.
 
 Examples:
-    python scripts/train_zoo.py                                    # all of it: about 3 hours on two cores
+    python scripts/train_zoo.py                                    # all of it: about 2 hours on one core
     python scripts/train_zoo.py shapes-mmdit shapes-unet           # these two runs
     python scripts/train_zoo.py shapes-mmdit --out /tmp/zoo        # beside the packaged weights, not over them
     python scripts/train_zoo.py --tasks 32                         # quicker, less exact figures
@@ -27,6 +27,7 @@ import torch
 import tyro
 from diffusers import AutoencoderKL
 from diffusers.utils import logging as diffusers_logging
+from transformers.utils import logging as transformers_logging
 from zoo_training import cards, data, evaluate, snapshot, tokenizer, train, vae
 from zoo_training.loop import Trainer
 from zoo_training.recipes import RECIPES, Recipe
@@ -64,6 +65,8 @@ def main(settings: Settings) -> None:
             raise ConfigError(unknown("training run", name, known))
     torch.set_num_threads(settings.threads)
     diffusers_logging.set_verbosity_error()
+    diffusers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()
     print("codec", flush=True)
     codec = vae.train(settings.work, settings.seed)
     print(

@@ -130,8 +130,10 @@ def _readme(card: dict[str, Any], measured: dict[str, Figures]) -> str:
         "float16 on disk, MIT licence like the package. It knows the words of the shapes families and nothing else.",
         "",
         "```python",
+        "import torch",
         f"from diffusers import {card['pipeline']}",
-        f'pipe = {card["pipeline"]}.from_pretrained("path/to/{card["name"]}"{absent})',
+        "",
+        f'pipe = {card["pipeline"]}.from_pretrained("path/to/{card["name"]}"{absent}).to(torch.float32)',
         'pipe("a red circle left of a blue square", '
         + ", ".join(f"{name}={value}" for name, value in card["call"].items())
         + ").images[0]",

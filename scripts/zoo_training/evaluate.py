@@ -60,12 +60,11 @@ def sample_tasks(weights: Weights, seen: bool, count: int, seed: int) -> list[Ta
 
 
 def load(folder: Path) -> DiffusionPipeline:
-    """The pipeline as saved, in float32; components that were saved as absent have to be named."""
+    """The pipeline as saved, but in float32; components that were saved as absent have to be named."""
     index = json.loads((folder / "model_index.json").read_text())
     absent = {name: None for name, value in index.items() if value == [None, None]}
-    pipe = DiffusionPipeline.from_pretrained(
-        folder, torch_dtype=torch.float32, local_files_only=True, **absent
-    )
+    pipe = DiffusionPipeline.from_pretrained(folder, local_files_only=True, **absent)
+    pipe.to(torch.float32)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
