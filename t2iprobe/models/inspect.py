@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
@@ -18,7 +19,7 @@ from t2iprobe.models.plan import (
 )
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
-from t2iprobe.models.skeleton import skeleton
+from t2iprobe.models.skeleton import random_checkpoint, skeleton
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,11 @@ def inspect_configs(
     folder = find_folder(name, settings)
     modules = skeleton(folder)
     if sum(parameters(module) for module in modules.values()) <= RANDOM_LIMIT:
-        tried = load_model(
-            name, replace(settings, dtype="fp32", lora=None), skeleton(folder, "cpu")
-        )
-        report = inspect_model(tried, None, n_constituents, n_images)
+        with TemporaryDirectory() as copy:
+            random_checkpoint(folder, Path(copy))
+            tried = load_model(copy, replace(settings, dtype="fp32", lora=None, single_file=None))
+            tried.name = name
+            report = inspect_model(tried, None, n_constituents, n_images)
         report.notes.append("tried with random weights; the checkpoint's own were not read")
         return report
     return _static_report(name, folder, modules)

@@ -2,14 +2,12 @@
 
 import importlib
 import json
-from collections.abc import Mapping
 from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
 from t2iprobe.models.hub import fetch, missing_files
@@ -22,15 +20,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _MOVED = ("wuerstchen", "unclip")
 
 
-def load_model(
-    name: str, settings: LoadSettings | None = None, parts: Mapping[str, nn.Module] | None = None
-) -> Model:
+def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     """Load a checkpoint.
 
     Args:
         name: a zoo name, a folder with a model_index.json, or a hub id.
         settings: how to load and call it.
-        parts: components to use in place of the checkpoint's own; their weights are not read then.
 
     Raises:
         ModelError: it is unknown, unreachable, broken, or not a text-to-image pipeline; one line says which and what
@@ -44,7 +39,7 @@ def load_model(
     dtype = pick_dtype(settings.dtype, device)
     folder = find_folder(name, settings)
     index = read_index(folder)
-    pipe = _from_pretrained(name, folder, index, dtype, settings, parts or {})
+    pipe = _from_pretrained(name, folder, index, dtype, settings)
     check_takes_prompt(pipe, name)
     _apply(pipe, settings, device)
     card_file = folder / "card.json"
@@ -57,7 +52,7 @@ def load_model(
         "negative_prompt": settings.negative_prompt,
     }
     call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_args)
-    provenance = {} if parts else _provenance(name, folder, pipe, settings, device, dtype)
+    provenance = _provenance(name, folder, pipe, settings, device, dtype)
     return Model(name, pipe, call, provenance, card)
 
 
@@ -178,7 +173,6 @@ def _from_pretrained(
     index: dict[str, Any],
     dtype: torch.dtype,
     settings: LoadSettings,
-    given: Mapping[str, nn.Module],
 ) -> Any:
     import diffusers
 
@@ -199,7 +193,6 @@ def _from_pretrained(
     options: dict[str, Any] = {
         "dtype" if version >= (0, 40) else "torch_dtype": dtype,
         **parts,
-        **given,
     }
     if settings.variant:
         options["variant"] = settings.variant
@@ -328,6 +321,7 @@ def _provenance(
         "name": name,
         "class": type(pipe).__name__,
         "revision": settings.revision,
+        "commit": folder.name if folder.parent.name == "snapshots" else None,
         "weights": weights_hash(folder),
         "dtype": str(dtype).removeprefix("torch."),
         "device": str(device),

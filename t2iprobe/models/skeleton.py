@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import nn
 
 from t2iprobe.errors import ModelError
 from t2iprobe.models.loading import is_component, read_index
+
+_WEIGHTS = ("*.safetensors", "*.bin", "*.ckpt", "*.pt", "*.index.json")
 
 
 def skeleton(folder: Path, device: str = "meta") -> dict[str, nn.Module]:
@@ -38,6 +41,13 @@ def skeleton(folder: Path, device: str = "meta") -> dict[str, nn.Module]:
             if device != "meta":
                 _open_gates(found[name])
     return found
+
+
+def random_checkpoint(folder: Path, target: Path) -> None:
+    """Write a copy of a pipeline folder with random weights in place of its own."""
+    shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_WEIGHTS))
+    for name, module in skeleton(folder, "cpu").items():
+        module.save_pretrained(target / name)  # type: ignore[operator]
 
 
 def _open_gates(module: nn.Module) -> None:
