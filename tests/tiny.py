@@ -421,6 +421,15 @@ def _kandinsky22() -> Any:
     )
 
 
+def _paella() -> Any:
+    """The codec's class; diffusers moved its module."""
+    try:
+        from diffusers.pipelines.deprecated.wuerstchen import PaellaVQModel
+    except ImportError:
+        from diffusers.pipelines.wuerstchen import PaellaVQModel
+    return PaellaVQModel
+
+
 @family("stable_cascade", height=128, width=128, num_inference_steps=2, prior_num_inference_steps=2)
 def _stable_cascade() -> Any:
     from diffusers import (
@@ -428,7 +437,6 @@ def _stable_cascade() -> Any:
         StableCascadeCombinedPipeline,
         StableCascadeUNet,
     )
-    from diffusers.pipelines.deprecated.wuerstchen import PaellaVQModel
 
     torch.manual_seed(0)
     shared = {
@@ -460,7 +468,7 @@ def _stable_cascade() -> Any:
         switch_level=None,
         **shared,
     )
-    codec = PaellaVQModel(bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16)
+    codec = _paella()(bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16)
     return StableCascadeCombinedPipeline(
         tokenizer=tok.clip_tokenizer(),
         text_encoder=parts.clip_text(32, seed=1),
