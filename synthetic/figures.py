@@ -271,7 +271,7 @@ def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
     groups: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         if row.get(y) is not None:
-            groups[row[x]].append(row[y])
+            groups[float(row[x])].append(row[y])
     xs = sorted(groups)
     return xs, [sum(groups[value]) / len(groups[value]) for value in xs]
 
