@@ -27,7 +27,6 @@ COMMANDS = {
     "plan": ("t2iprobe.commands.plan:main", "what a run will take and can show, before it is made"),
     "inspect": ("t2iprobe.commands.inspect:main", "what can be read in a model"),
     "doctor": ("t2iprobe.commands.doctor:main", "check that a model is read rightly"),
-    "plan": ("t2iprobe.commands.plan:main", "what a run would take, measured on two images"),
     "synthetic": ("synthetic.commands:main", "the synthetic experiments of the paper"),
 }
 

@@ -47,7 +47,7 @@ def test_every_command_explains_itself(name: str, capsys: Capture) -> None:
     ("argv", "parts"),
     [
         (["rum"], ["unknown command 'rum'", "'run'"]),
-        (["run", "--model", "shapes-mmdt"], ["shapes-mmdt", "'shapes-mmdit'"]),
+        (["run", "--model", "shapes-mmdt"], ["'shapes-mmdt'", "shapes-mmdit"]),
         (["run", "--family", "shape-pair"], ["unknown family 'shape-pair'", "'shapes-pair'"]),
         (["run", "--tasks", "0"], ["--tasks 0", "1 or more"]),
         (["run", "--seeds", "-1"], ["--seeds -1", "1 or more"]),

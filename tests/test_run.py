@@ -162,7 +162,8 @@ def test_names_come_from_ids(finished: RunFolder) -> None:
         task_id, index = path.stem.rsplit("-", 1)
         assert task_id in tasks
         assert index in "01"
-        assert Image.open(path).size == (64, 64)
+        with Image.open(path) as image:
+            assert image.size == (64, 64)
 
 
 def test_run_json_traces_the_result(finished: RunFolder) -> None:

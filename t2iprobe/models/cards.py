@@ -43,9 +43,13 @@ class Card:
                 content=content,
             )
         except json.JSONDecodeError as error:
-            raise DataError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}") from None
+            raise DataError(
+                f"{path} is not valid JSON (line {error.lineno}): {error.msg}"
+            ) from None
         except KeyError as error:
-            raise DataError(f"{path} lacks the key {error}: remove the file or complete it") from None
+            raise DataError(
+                f"{path} lacks the key {error}: remove the file or complete it"
+            ) from None
 
 
 def find_card(model: str) -> Card | None:
