@@ -146,7 +146,13 @@ def _wait_for(folder: Path, process: "subprocess.Popen[bytes]", images: int) -> 
 def test_ctrl_c_says_how_to_continue(tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
     command = [sys.executable, "-m", "t2iprobe.cli", "run", "--out", str(folder), *ARGUMENTS]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts background jobs with Ctrl-C ignored; the test must not inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     _wait_for(folder, process, images=1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -196,6 +196,8 @@ def _from_pretrained(
     }
     if settings.variant:
         options["variant"] = settings.variant
+    if settings.trust_remote_code:
+        options["trust_remote_code"] = True
     try:
         if settings.single_file is not None:
             return kind.from_single_file(
@@ -204,7 +206,6 @@ def _from_pretrained(
         return kind.from_pretrained(
             str(folder),
             local_files_only=True,
-            trust_remote_code=settings.trust_remote_code,
             **options,
         )
     except (ImportError, NameError) as error:
