@@ -63,6 +63,7 @@ class RunConfig(LoadSettings):
         Raises:
             ConfigError: a count is below its minimum.
         """
+        super().__post_init__()
         minimum = {"tasks": 1, "seeds": 1, "seed": 0, "batch_size": 1, "folds": 2, "resamples": 99}
         for name, low in minimum.items():
             if getattr(self, name) < low:

@@ -194,9 +194,19 @@ class RunFolder:
             raise DataError(f"{path} does not exist: run `t2iprobe run` with this folder first")
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
+    def is_whole(self) -> bool:
+        """Whether a run whose images were all made still has every image and every shard."""
+        state = self.stage("generate")
+        if state.get("status") != "done":
+            return True
+        n_images = len(list((self.path / "images").glob("*.png")))
+        return n_images == self.manifest["counts"]["images_done"] and len(
+            self.shards()
+        ) == state.get("batches")
+
     def discard_if_empty(self) -> None:
         """Remove a run in which nothing was made yet, so that a mistake in its settings leaves nothing behind."""
-        if not self.shards():
+        if not any(self.path.rglob("*.png")) and not self.shards():
             for name in ("run.json", "tasks.jsonl", ".lock"):
                 (self.path / name).unlink(missing_ok=True)
             if not any(self.path.iterdir()):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 
 from t2iprobe import stages
 from t2iprobe.config import RunConfig
+from t2iprobe.errors import DataError
 from t2iprobe.store import RunFolder, read_json, read_table
 
 SMALL: dict[str, Any] = {
@@ -95,8 +97,6 @@ def test_a_finished_run_is_left_alone(finished: RunFolder) -> None:
 
 
 def test_broken_images_are_made_again(finished: RunFolder, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(finished.path, copy)
     images = sorted((copy / "images").iterdir())
@@ -180,3 +180,30 @@ def test_run_json_traces_the_result(finished: RunFolder) -> None:
     assert manifest["versions"]["torch"]
     assert set(manifest["stages"]) == set(stages.STAGES)
     assert manifest["counts"] == {"tasks": 40, "images_asked": 80, "images_done": 80, "unscored": 0}
+
+
+def test_a_missing_shard_is_an_error_until_the_run_makes_it_again(
+    finished: RunFolder, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.path, copy)
+    folder = RunFolder(copy)
+    config = RunConfig(out=copy, **SMALL)
+    folder.shards()[1].unlink()
+    with pytest.raises(DataError, match="64 of 80 images"):
+        stages.rerun(folder, config, "probe")
+    stages.run(config)
+    assert _without_cost(copy) == _without_cost(finished.path)
+
+
+def test_a_cut_shard_or_image_is_named(finished: RunFolder, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.path, copy)
+    folder = RunFolder(copy)
+    image = sorted((copy / "images").iterdir())[0]
+    image.write_bytes(image.read_bytes()[:50])
+    with pytest.raises(DataError, match=image.name):
+        stages.rerun(folder, RunConfig(out=copy, **SMALL), "score")
+    os.truncate(folder.shards()[2], 1000)
+    with pytest.raises(DataError, match=folder.shards()[2].name):
+        stages.rerun(folder, RunConfig(out=copy, **SMALL), "probe")

@@ -1,8 +1,11 @@
 """What a user can say about a checkpoint and about the calls of its pipeline."""
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Literal
+
+from t2iprobe.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,16 @@ class LoadSettings:
     """Text to steer away from, used where the pipeline takes one."""
     pipe_args: tuple[str, ...] = ()
     """Further arguments of the pipeline call, each as name=value."""
+
+    def __post_init__(self) -> None:
+        """Reject numbers that no pipeline can be called with.
+
+        Raises:
+            ConfigError: a count below 1, or a guidance scale that is no finite number.
+        """
+        for name in ("steps", "height", "width"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name} {value}: must be 1 or more")
+        if self.guidance is not None and not isfinite(self.guidance):
+            raise ConfigError(f"--guidance {self.guidance}: must be a finite number")

@@ -13,7 +13,6 @@ def print_models() -> None:
         title="The embedded zoo", caption="t2iprobe run --model NAME", box=None, pad_edge=False
     )
     table.add_column("model", no_wrap=True)
-    table.add_column("what it was trained on")
     for column in ("steps", "scenes seen", "success, seen", "held out"):
         table.add_column(column, justify="right")
     for name in zoo.names():
@@ -21,14 +20,20 @@ def print_models() -> None:
         figures = card.content["figures"]
         table.add_row(
             name,
-            card.content["description"],
             str(card.content["training"]["steps"]),
             f"{sum(count > 0 for count in card.scene_counts):,}",
-            _share(figures.get("success_seen")),
-            _share(figures.get("success_held_out")),
+            _share(figures["seen"]),
+            _share(figures["held_out"]),
         )
-    Console().print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "\nEach on 192 held-out and up to 64 seen tasks, 4 images a task (its README.md).\n"
+    )
+    for name in zoo.names():
+        card = Card.read(zoo.path(name) / "card.json")
+        console.print(f"{name}: {card.content['description']}", soft_wrap=True)
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _share(figures: dict[str, float]) -> str:
+    return f"{figures['success']:.3f}"

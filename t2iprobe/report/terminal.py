@@ -87,7 +87,7 @@ def _key_numbers(summary: Mapping[str, Any]) -> Table:
         memory = number(pick(cost, "peak_rss_mb"))
         used = "" if memory is None else f"{size(memory * 1e6)} memory"
         made = f"{decimal(pick(cost, 'images_per_s'))} images/s"
-        table.add_row("wall time", duration(pick(cost, "wall_s")), _text(made, used))
+        table.add_row("generation", duration(pick(cost, "wall_s")), _text(made, used))
     return table
 
 

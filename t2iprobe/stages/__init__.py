@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from t2iprobe.config import RunConfig, resolved
-from t2iprobe.errors import ConfigError, T2IProbeError
+from t2iprobe.errors import ConfigError
 from t2iprobe.families import load_family
 from t2iprobe.progress import console
 from t2iprobe.store import RunFolder
@@ -29,6 +29,8 @@ def run(config: RunConfig) -> RunFolder:
         import_module("t2iprobe.stages.generate").check(config)
     folder = RunFolder.open(config.folder, resolved(config))
     _check_family(folder, config, fingerprint)
+    if not folder.is_whole():
+        folder.update(stages={})
     if all(folder.is_done(stage) for stage in STAGES):
         console.print(f"{folder.path} is complete; nothing to do")
         return folder
@@ -37,9 +39,8 @@ def run(config: RunConfig) -> RunFolder:
             for stage in STAGES:
                 if not folder.is_done(stage):
                     run_stage(stage, folder, config)
-        except T2IProbeError:
+        finally:
             folder.discard_if_empty()
-            raise
     return folder
 
 

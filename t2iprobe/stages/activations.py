@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,23 @@ def shard_metadata(
     }
 
 
+def shard_facts(shard: Path) -> dict[str, str]:
+    """The metadata of a shard.
+
+    Raises:
+        DataError: the file is cut or no shard.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(shard, framework="np") as file:
+            return dict(file.metadata())
+    except (SafetensorError, TypeError) as error:
+        raise DataError(
+            f"{shard} is broken ({error}): delete it and run the command of its run again, which makes it anew"
+        ) from None
+
+
 def read_index(folder: RunFolder) -> list[Entry]:
     """Every image of the run, in row order."""
     return ActivationReader(folder).entries
@@ -115,15 +133,17 @@ class ActivationReader:
         if not self.shards:
             raise DataError(f"{folder.path} holds no activations: run `t2iprobe run` first")
 
+        manifest = folder.manifest
+        asked = manifest["counts"].get("images_asked")
+        if asked is not None and len(self.entries) != asked:
+            raise DataError(
+                f"{folder.path} holds activations of {len(self.entries)} of {asked} images: "
+                f"run `{manifest['command']}` again, which makes the missing ones"
+            )
+
     @cached_property
     def _metadata(self) -> list[dict[str, str]]:
-        from safetensors import safe_open
-
-        out = []
-        for shard in self.shards:
-            with safe_open(shard, framework="np") as file:
-                out.append(dict(file.metadata()))
-        return out
+        return [shard_facts(shard) for shard in self.shards]
 
     @property
     def entries(self) -> list[Entry]:

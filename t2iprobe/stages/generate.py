@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from t2iprobe import registry
@@ -21,7 +22,7 @@ from t2iprobe.models.model import Model
 from t2iprobe.models.plan import CapturePlan, plan_capture, resolve_steps
 from t2iprobe.progress import bar, console
 from t2iprobe.stages import drawing
-from t2iprobe.stages.activations import ActivationReader, Entry, shard_metadata
+from t2iprobe.stages.activations import ActivationReader, Entry, shard_facts, shard_metadata
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.score import check_scorer
 from t2iprobe.store import RunFolder, atomic, intact_png
@@ -64,13 +65,15 @@ def run(folder: RunFolder, config: RunConfig) -> None:
         number for number, batch in enumerate(batches) if not _is_whole(folder, number, batch)
     ]
     _remove_stale(folder, len(batches))
+    folder.update(counts={"tasks": len(drawn.tasks), "images_asked": len(requests)})
     seconds = _make(folder, model, plan, batches, missing, config)
     drawing.write(folder, drawn, ActivationReader(folder).encoders)
     n_images = len(requests)
     n_made = sum(len(batches[number]) for number in missing)
-    folder.set_stage("generate", "running", cost=_cost(folder, seconds, n_made))
-    counts = {"tasks": len(drawn.tasks), "images_asked": n_images, "images_done": n_images}
-    folder.update(counts=folder.manifest["counts"] | counts)
+    folder.set_stage(
+        "generate", "running", batches=len(batches), cost=_cost(folder, seconds, n_made)
+    )
+    folder.update(counts=folder.manifest["counts"] | {"images_done": n_images})
 
 
 def image_requests(drawn: RunTasks, seeds: int) -> Batch:
@@ -116,14 +119,23 @@ def _save(folder: RunFolder, number: int, made: GeneratedBatch) -> None:
             "tokens": made.token_spans[row],
             "lost": made.truncated[row],
         }
+    facts = shard_metadata(entries, made.timesteps, encoders)
     with atomic(folder.shard(number)) as temporary:
-        save_file(made.activations, temporary, shard_metadata(entries, made.timesteps, encoders))
+        try:
+            save_file(made.activations, temporary, facts)
+        except SafetensorError as error:
+            raise DataError(
+                f"{folder.shard(number)} cannot be written ({error}): "
+                "what was finished is kept; free some space and run the same command again"
+            ) from None
 
 
 def _is_whole(folder: RunFolder, number: int, batch: Batch) -> bool:
-    return folder.shard(number).exists() and all(
-        intact_png(folder.image(request.task_id, request.image_index)) for request in batch
-    )
+    try:
+        shard_facts(folder.shard(number))
+    except (DataError, FileNotFoundError):
+        return False
+    return all(intact_png(folder.image(r.task_id, r.image_index)) for r in batch)
 
 
 def _remove_stale(folder: RunFolder, n_batches: int) -> None:

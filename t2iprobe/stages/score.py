@@ -4,13 +4,13 @@ from collections import Counter
 
 from t2iprobe import registry
 from t2iprobe.config import RunConfig
-from t2iprobe.errors import ConfigError
+from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.families import Family, Task
 from t2iprobe.progress import bar
 from t2iprobe.records import Verdict
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import read_index
-from t2iprobe.store import Row, RunFolder, write_table
+from t2iprobe.store import Row, RunFolder, intact_png, write_table
 
 
 def check_scorer(name: str, family: Family) -> None:
@@ -46,7 +46,13 @@ def run(folder: RunFolder, config: RunConfig) -> None:
                 nothing = dict.fromkeys(task.values)
                 verdict = Verdict(task.id, entry.image_index, "unscored", entry.invalid, nothing)
             else:
-                with Image.open(folder.image(task.id, entry.image_index)) as image:
+                path = folder.image(task.id, entry.image_index)
+                if not intact_png(path):
+                    raise DataError(
+                        f"{path} is missing or cut: delete it and run `{folder.manifest['command']}` again, "
+                        "which makes it anew"
+                    )
+                with Image.open(path) as image:
                     verdict = scorer.score(image, task, entry.image_index)
             rows.append(_row(verdict))
             progress.advance()

@@ -1,0 +1,7 @@
+"""`python -m t2iprobe` is `t2iprobe`."""
+
+import sys
+
+from t2iprobe.cli import main
+
+sys.exit(main())
