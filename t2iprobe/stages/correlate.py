@@ -10,11 +10,14 @@ import numpy as np
 from t2iprobe.config import RunConfig
 from t2iprobe.stages.outcomes import Draws, Outcomes, draws
 from t2iprobe.stages.summary import summarise
+from t2iprobe.stages.targets import Array
 from t2iprobe.stats import Estimate, auroc, pearson, spearman, stratified_spearman
+from t2iprobe.stats.estimate import undefined
 from t2iprobe.store import RunFolder, write_json
 
 ALL = "all"
 NAMES = ("decodability", "success")
+MIN_DIFFERENT = 5  # tasks whose success is not the most common one
 
 
 def run(folder: RunFolder, config: RunConfig) -> None:
@@ -31,23 +34,23 @@ def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
     success = outcomes.success()
     decodability = outcomes.decodability(coding, ALL)
     how = draws(config)
+
+    def relate(x: Array, y: Array) -> dict[str, Any]:
+        return _relate(x, y, how).to_dict()
+
     found: dict[str, Any] = {
         "unit": "task",
         "coding": coding,
-        "overall": spearman(decodability, success.share, names=NAMES, **how).to_dict(),
+        "overall": relate(decodability, success.share),
         "pearson": pearson(decodability, success.share, names=NAMES, **how).to_dict(),
-        "among_clean": spearman(decodability, success.share_of_clean, names=NAMES, **how).to_dict(),
+        "among_clean": relate(decodability, success.share_of_clean),
         "by_coding": {
-            c: spearman(outcomes.decodability(c, ALL), success.share, names=NAMES, **how).to_dict()
-            for c in outcomes.codings
+            c: relate(outcomes.decodability(c, ALL), success.share) for c in outcomes.codings
         },
         "by_constituent": {
-            group: spearman(
-                outcomes.decodability(coding, group),
-                outcomes.constituent_success(coding, group),
-                names=NAMES,
-                **how,
-            ).to_dict()
+            group: relate(
+                outcomes.decodability(coding, group), outcomes.constituent_success(coding, group)
+            )
             for group in outcomes.groups(coding)
         },
         "auroc_per_image": _auroc(outcomes, decodability, how).to_dict(),
@@ -55,7 +58,22 @@ def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
     return found | _within_strata(outcomes, decodability, success.share, how)
 
 
-def _auroc(outcomes: Outcomes, decodability: np.ndarray[Any, Any], how: Draws) -> Estimate:
+def _relate(decodability: Array, success: Array, how: Draws) -> Estimate:
+    """Spearman over tasks; undefined when success is the same in all but a few of them.
+
+    Resampling cannot tell how a handful of failing tasks would fall out another time: its interval would be far too
+    narrow and a single task would pass for a finding.
+    """
+    known = ~(np.isnan(decodability) | np.isnan(success))
+    values, counts = np.unique(success[known], return_counts=True)
+    different = int(counts.sum() - counts.max(initial=0))
+    if len(values) > 1 and different < MIN_DIFFERENT:
+        reason = f"success differs in only {different} of {counts.sum()} tasks"
+        return undefined(reason, int(counts.sum()), "task", "Spearman")
+    return spearman(decodability, success, names=NAMES, **how)
+
+
+def _auroc(outcomes: Outcomes, decodability: Array, how: Draws) -> Estimate:
     """How well a task's decodability tells its right images from the others."""
     of_task = dict(zip([task.id for task in outcomes.tasks], decodability, strict=True))
     scored = [row for row in outcomes.scores if row["outcome"] != "unscored"]
@@ -69,8 +87,8 @@ def _auroc(outcomes: Outcomes, decodability: np.ndarray[Any, Any], how: Draws) -
 
 def _within_strata(
     outcomes: Outcomes,
-    decodability: np.ndarray[Any, Any],
-    success: np.ndarray[Any, Any],
+    decodability: Array,
+    success: Array,
     how: Draws,
 ) -> dict[str, Any]:
     """Seen and held-out scenes apart, and within them together: pooled values can mislead (Simpson's paradox)."""
