@@ -170,3 +170,9 @@ def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:
     success = [1.0, *(0.5 if n % 2 else 1.0 for n in range(2, 40))]
     expected = scipy.stats.spearmanr(decodability, success)[0]
     assert found["among_clean"]["value"] == pytest.approx(expected)
+
+
+def test_a_scene_in_two_folds_is_counted() -> None:
+    tasks = [FAMILY.task(CANONICAL), FAMILY.task(SWAPPED)]
+    assert drawing.RunTasks(FAMILY, tasks, [0, 0], [None, None]).fold_overlap == 0
+    assert drawing.RunTasks(FAMILY, tasks, [0, 1], [None, None]).fold_overlap == 1

@@ -179,6 +179,7 @@ def test_run_json_traces_the_result(finished: RunFolder) -> None:
     assert len(manifest["model"]["weights"]) == 32
     assert manifest["versions"]["torch"]
     assert set(manifest["stages"]) == set(stages.STAGES)
+    assert manifest["fold_overlap"] == 0
     assert manifest["counts"] == {"tasks": 40, "images_asked": 80, "images_done": 80, "unscored": 0}
 
 

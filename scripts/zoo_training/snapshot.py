@@ -1,6 +1,7 @@
 """Writes a model in training as an ordinary diffusers folder, float16."""
 
 import copy
+import json
 import shutil
 from pathlib import Path
 
@@ -31,5 +32,14 @@ def write(
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     pipe.to(dtype=torch.float16).save_pretrained(partial)
+    for config in partial.glob("*/config.json"):
+        _forget_origin(config)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def _forget_origin(config: Path) -> None:
+    """Diffusers notes the folder a part was loaded from; a published model has no business with it."""
+    settings = json.loads(config.read_text())
+    settings.pop("_name_or_path", None)
+    config.write_text(json.dumps(settings, indent=2) + "\n")

@@ -21,6 +21,14 @@ class RunTasks:
     folds: list[int]
     seen: list[int | None]
 
+    @property
+    def fold_overlap(self) -> int:
+        """Number of scenes with tasks in more than one fold; 0 for every run."""
+        folds: dict[str, set[int]] = {}
+        for task, fold in zip(self.tasks, self.folds, strict=True):
+            folds.setdefault(task.scene_id, set()).add(fold)
+        return sum(len(found) > 1 for found in folds.values())
+
 
 def draw(config: RunConfig, card: Card | None) -> RunTasks:
     """Draw the tasks a run asks for, over seen and unseen scenes where the model card says which they are."""

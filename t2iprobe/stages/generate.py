@@ -65,7 +65,8 @@ def run(folder: RunFolder, config: RunConfig) -> None:
         number for number, batch in enumerate(batches) if not _is_whole(folder, number, batch)
     ]
     _remove_stale(folder, len(batches))
-    folder.update(counts={"tasks": len(drawn.tasks), "images_asked": len(requests)})
+    counts = {"tasks": len(drawn.tasks), "images_asked": len(requests)}
+    folder.update(counts=counts, fold_overlap=drawn.fold_overlap)
     seconds = _make(folder, model, plan, batches, missing, config)
     drawing.write(folder, drawn, ActivationReader(folder).encoders)
     n_images = len(requests)
