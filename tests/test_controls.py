@@ -140,7 +140,7 @@ def test_halves_follow_the_folds():
     X = Y @ rng.normal(size=(4, 30)) + 2.0 * rng.normal(size=(120, 30))
     out = cross_predict(X, Y, FOLDS)
     first = first_half(FOLDS)
-    values = half_r2(out.per_task(Y, TASKS), first[::3], "all")
+    values = half_r2(out.per_task(Y, TASKS), first[::3], ["all"])
     for value, half in zip(values, (first, ~first), strict=True):
         residual = np.square(Y - out.predictions)[half].sum()
         total = np.square(Y - out.baseline)[half].sum()

@@ -7,7 +7,7 @@ one chosen on the first half. Ties go to the earlier candidate, undefined candid
 over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -66,18 +66,19 @@ def first_half(folds: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
 
 
 def half_r2(
-    tasks: TaskDecodability, first: Bool[np.ndarray, " t"], group: str
+    tasks: TaskDecodability, first: Bool[np.ndarray, " t"], groups: Sequence[str]
 ) -> tuple[float, float]:
-    """R2 of one group over the tasks of each half; NaN where a half has nothing to explain.
+    """R2 of some groups together over the tasks of each half; NaN where a half has nothing to explain.
 
     Args:
         tasks: of one site.
         first: (t,) whether each task is in the first half of the folds.
-        group: a name of `tasks.groups`.
+        groups: names of `tasks.groups`.
     """
-    g = tasks.groups.index(group)
+    at = [tasks.groups.index(group) for group in groups]
     values = []
     for half in (first, ~first):
-        total = float(tasks.total[half, g].sum())
-        values.append(1.0 - float(tasks.residual[half, g].sum()) / total if total > 0 else nan)
+        total = float(tasks.total[half][:, at].sum())
+        residual = float(tasks.residual[half][:, at].sum())
+        values.append(1.0 - residual / total if total > 0 else nan)
     return values[0], values[1]

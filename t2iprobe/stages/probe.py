@@ -21,7 +21,7 @@ from t2iprobe.probes.controls import SHUFFLED, bag_of_words
 from t2iprobe.probes.crossfit import OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
 from t2iprobe.probes.folds import check_groups
-from t2iprobe.probes.headline import Headline, choose_headline, first_half
+from t2iprobe.probes.headline import Headline, choose_headline, first_half, half_r2
 from t2iprobe.progress import bar
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import ActivationReader, Key
@@ -63,7 +63,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
 
     def work(key: Key) -> tuple[list[Row], tuple[float, float]]:
         probed = probe(reader.read(key), targets, key.span, predict)
-        return probed.rows, half_r2(probed.tasks, targets, drawn.family.headline)
+        return probed.rows, _halves(probed.tasks, targets, drawn.family.headline)
 
     with bar("probe", len(reader.keys), "arrays") as progress:
         for key, (found, pair) in _in_threads(work, reader.keys):
@@ -140,13 +140,11 @@ def sums(tasks: TaskDecodability, names: list[str]) -> tuple[Array, Array]:
     return tasks.residual[:, at].sum(axis=1), tasks.total[:, at].sum(axis=1)
 
 
-def half_r2(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
+def _halves(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
     """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
     if not tasks.tasks or not set(targets.of_coding(coding)) <= set(tasks.groups):
         return float("nan"), float("nan")
-    residual, total = sums(tasks, targets.of_coding(coding))
-    first = _in_first_half(tasks, targets)
-    return _ratio(residual[first], total[first]), _ratio(residual[~first], total[~first])
+    return half_r2(tasks, _in_first_half(tasks, targets), targets.of_coding(coding))
 
 
 def _in_first_half(tasks: TaskDecodability, targets: Targets) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from t2iprobe.config import RunConfig
+from t2iprobe.probes.headline import first_half
 from t2iprobe.stages.outcomes import Outcomes, Success, draws
 from t2iprobe.stats import (
     Dispersion,
@@ -141,8 +142,7 @@ def _r2(outcomes: Outcomes, coding: str, group: str, config: RunConfig) -> Estim
     residual = outcomes.decodability(coding, group, "residual")
     total = outcomes.decodability(coding, group, "total")
     known = ~np.isnan(total)
-    folds = np.array(outcomes.drawn.folds)
-    first = folds < (folds.max() + 2) // 2
+    first = first_half(np.array(outcomes.drawn.folds))
     return split_half_r2(
         np.stack([residual, residual], axis=1)[known],
         total[known],
