@@ -33,7 +33,7 @@ def tiny_model(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
     def load(name: str) -> Any:
         if name not in loaded:
-            settings = LoadSettings(pipe_args=tiny.pipe_args(name))
+            settings = LoadSettings(pipe_arg=tiny.pipe_args(name))
             loaded[name] = load_model(str(tiny_folder(name)), settings)
         return loaded[name]
 

@@ -119,3 +119,13 @@ def test_a_configuration_file_with_an_impossible_switch(tmp_path: Path, capsys: 
     file.write_text("vae_tiling: on\n")
     line = _error(["run", "--config", str(file)], capsys)
     assert "line 1" in line and "true or false" in line
+
+
+def test_a_pipeline_argument_is_repeated_and_the_command_line_wins(tmp_path: Path) -> None:
+    config = parse(RunConfig, ["--pipe-arg", "a=1", "--pipe-arg=b=x"], "run", "")
+    assert config.pipe_arg == ("a=1", "b=x")
+    file = tmp_path / "run.yaml"
+    file.write_text("pipe_arg: [a=1, b=x]\n")
+    assert parse(RunConfig, ["--config", str(file)], "run", "").pipe_arg == ("a=1", "b=x")
+    wins = parse(RunConfig, ["--config", str(file), "--pipe-arg", "c=2"], "run", "")
+    assert wins.pipe_arg == ("c=2",)

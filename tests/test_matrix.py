@@ -37,7 +37,11 @@ QUICK = ("sd15", "flux", "kandinsky22")
 
 
 def arguments(folder: Folder, family: str) -> list[str]:
-    return [str(folder(family)), "--pipe-args", *tiny.pipe_args(family)]
+    return [str(folder(family)), *extra(family)]
+
+
+def extra(family: str) -> list[str]:
+    return [f"--pipe-arg={text}" for text in tiny.pipe_args(family)]
 
 
 @pytest.mark.parametrize("family", MATRIX)
@@ -48,7 +52,7 @@ def test_inspect_tells_the_same_without_weights(
     tried = json.loads(capsys.readouterr().out)
     bare = tmp_path / family
     shutil.copytree(tiny_folder(family), bare, ignore=shutil.ignore_patterns("*.safetensors"))
-    assert main(["inspect", str(bare), "--json", "--pipe-args", *tiny.pipe_args(family)]) == 0
+    assert main(["inspect", str(bare), "--json", *extra(family)]) == 0
     report = json.loads(capsys.readouterr().out)
     for key in ("class_name", "denoisers", "sites", "image_size", "bytes_per_image"):
         assert report[key] == tried[key], key

@@ -421,7 +421,7 @@ class TestCompiled:
         from t2iprobe.models.settings import LoadSettings
 
         torch._dynamo.reset()
-        settings = LoadSettings(pipe_args=tiny.pipe_args("sd3_no_t5"))
+        settings = LoadSettings(pipe_arg=tiny.pipe_args("sd3_no_t5"))
         return load_model(str(folder("sd3_no_t5")), settings)
 
     @pytest.mark.slow
@@ -468,7 +468,7 @@ def test_offloading_changes_nothing(tiny_folder: Load, tiny_model: Load) -> None
     from t2iprobe.models.loading import load_model
     from t2iprobe.models.settings import LoadSettings
 
-    settings = LoadSettings(pipe_args=tiny.pipe_args("sd15"), offload="model", device="cpu")
+    settings = LoadSettings(pipe_arg=tiny.pipe_args("sd15"), offload="model", device="cpu")
     offloaded = capture(load_model(str(tiny_folder("sd15")), settings), REQUESTS)
     plain = capture(tiny_model("sd15"), REQUESTS)
     for key, values in plain.activations.items():

@@ -35,7 +35,7 @@ def test_a_folder_gives_parts_calls_and_provenance(tiny_folder: Folder) -> None:
         steps=3,
         guidance=2.0,
         negative_prompt="bad",
-        pipe_args=("eta=0.5", "clip_skip=1"),
+        pipe_arg=("eta=0.5", "clip_skip=1"),
         scheduler="EulerDiscreteScheduler",
     )
     model = load_model(str(tiny_folder("sd15")), settings)
@@ -70,7 +70,7 @@ def test_bf16_is_loaded_and_stored_as_float32(tiny_folder: Folder) -> None:
     from t2iprobe.models.doctor import requests
     from t2iprobe.models.generate import generate
 
-    settings = LoadSettings(dtype="bf16", pipe_args=tiny.pipe_args("sd15"))
+    settings = LoadSettings(dtype="bf16", pipe_arg=tiny.pipe_args("sd15"))
     model = load_model(str(tiny_folder("sd15")), settings)
     assert {p.dtype for p in model.modules["unet"].parameters()} == {torch.bfloat16}
     (batch,) = generate(model, requests(), plan_capture(model), 4, 0)
@@ -90,7 +90,7 @@ def test_bf16_is_loaded_and_stored_as_float32(tiny_folder: Folder) -> None:
     ],
 )
 def test_other_kinds_of_pipelines(tiny_folder: Folder, family: str, expected: str) -> None:
-    text = message(tiny_folder(family), ModelError, pipe_args=tiny.pipe_args(family))
+    text = message(tiny_folder(family), ModelError, pipe_arg=tiny.pipe_args(family))
     assert expected in text
 
 
@@ -152,9 +152,16 @@ def test_classes_of_the_future_and_custom_code(tiny_folder: Folder, tmp_path: Pa
 def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:
     folder = tiny_folder("sd15")
     assert "unknown argument of StableDiffusionPipeline 'stepz'" in message(
-        folder, ConfigError, pipe_args=("stepz=3",)
+        folder, ConfigError, pipe_arg=("stepz=3",)
     )
-    assert "write name=value" in message(folder, ConfigError, pipe_args=("eta",))
+    assert "did you mean 'guidance_scale'" in message(
+        folder, ConfigError, pipe_arg=("guidance_scal=3",)
+    )
+    assert "write name=value" in message(folder, ConfigError, pipe_arg=("eta",))
+    assert "given twice" in message(folder, ConfigError, pipe_arg=("eta=0", "eta=1"))
+    assert "given twice" in message(folder, ConfigError, pipe_arg=("height=32",), height=64)
+    for name in ("prompt", "generator", "output_type", "num_images_per_prompt"):
+        assert "set by t2iprobe itself" in message(folder, ConfigError, pipe_arg=(f"{name}=2",))
     assert "unknown scheduler 'EulerScheduler'" in message(
         folder, ConfigError, scheduler="EulerScheduler"
     )

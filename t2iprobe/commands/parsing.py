@@ -5,7 +5,7 @@ Precedence: command line, then the configuration file, then the defaults of the 
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import tyro
 import yaml
@@ -28,7 +28,7 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
         SystemExit: 0 after `--help`, 2 after arguments that cannot be parsed (tyro prints what is wrong).
     """
     file = _config_file(arguments)
-    before = [] if file is None else _arguments_of(cls, file)
+    before = [] if file is None else _arguments_of(cls, file, arguments)
     return tyro.cli(
         cls, args=[*before, *arguments], prog=f"t2iprobe {command}", description=description
     )
@@ -43,12 +43,15 @@ def _config_file(arguments: list[str]) -> Path | None:
     return None
 
 
-def _arguments_of(cls: type, file: Path) -> list[str]:
+def _arguments_of(cls: type, file: Path, given: list[str]) -> list[str]:
     settings = {f.name: f.type for f in fields(cls) if f.name != "config"}
     out: list[str] = []
     for name, entry in read_yaml(file).record((), tuple(settings)).items():
         if settings[name] in (bool, "bool"):
             out.append(_switch(name, entry))
+        elif tyro.conf.UseAppendAction in get_args(settings[name]):
+            if f"--{flag(name)}" not in {flag(argument.partition("=")[0]) for argument in given}:
+                out += [f"--{flag(name)}={text}" for text in entry.texts()]
         elif isinstance(entry.node, yaml.SequenceNode):
             out += [f"--{flag(name)}", *entry.texts()]
         else:

@@ -51,7 +51,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         "width": settings.width,
         "negative_prompt": settings.negative_prompt,
     }
-    call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_args)
+    call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_arg)
     provenance = _provenance(name, folder, pipe, settings, device, dtype)
     return Model(name, pipe, call, provenance, card)
 

@@ -27,6 +27,24 @@ TIMESTEP_NAMES = (
     "noise_level",
 )
 
+# Arguments of pipeline calls that a run sets, or that would change how many images and what outputs a call gives.
+SET_BY_US = frozenset(
+    {
+        "self",
+        "prompt",
+        "prompt_2",
+        "prompt_3",
+        "prompt_4",
+        "generator",
+        "latents",
+        "num_images_per_prompt",
+        "output_type",
+        "return_dict",
+        "callback",
+        "callback_on_step_end",
+    }
+)
+
 
 def forward_names(module: nn.Module) -> list[str]:
     """The parameter names of a module's forward, in order, without `self` and without the `**kwargs` catch-all."""
@@ -184,7 +202,8 @@ def call_arguments(
         extra: name=value texts.
 
     Raises:
-        ConfigError: the pipeline has no such argument, or a text has no equals sign.
+        ConfigError: the pipeline has no such argument, it is not for the user to set, it is given twice or has no
+            equals sign.
     """
     names = call_names(pipe)
     call = {key: value for key, value in defaults.items() if key in names}
@@ -193,10 +212,15 @@ def call_arguments(
         key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"pipeline argument {text!r} has no value; write name=value")
+        if key in user:
+            raise ConfigError(f"pipeline argument {key!r} is given twice; give it once")
         user[key] = parse_value(value)
+    allowed = [name for name in names if name not in SET_BY_US]
     for key in user:
-        if key not in names or key in ("self", "prompt", "generator", "output_type"):
-            raise ConfigError(unknown(f"argument of {type(pipe).__name__}", key, names[1:]))
+        if key in SET_BY_US:
+            raise ConfigError(f"pipeline argument {key!r} is set by t2iprobe itself; leave it out")
+        if key not in allowed:
+            raise ConfigError(unknown(f"argument of {type(pipe).__name__}", key, allowed))
     for rewrite in (
         "enable_prompt_rewrite",
         "use_pe",

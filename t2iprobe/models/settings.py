@@ -5,6 +5,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Literal
 
+from tyro.conf import UseAppendAction
+
 from t2iprobe.errors import ConfigError
 
 
@@ -46,8 +48,8 @@ class LoadSettings:
     """Image width in pixels; None is the checkpoint's own."""
     negative_prompt: str | None = None
     """Text to steer away from, used where the pipeline takes one."""
-    pipe_args: tuple[str, ...] = ()
-    """Further arguments of the pipeline call, each as name=value."""
+    pipe_arg: UseAppendAction[tuple[str, ...]] = ()
+    """A further argument of the pipeline call as name=value; may be given several times."""
 
     def __post_init__(self) -> None:
         """Reject numbers that no pipeline can be called with.

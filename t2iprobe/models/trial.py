@@ -33,7 +33,7 @@ def rehearse(model: Model) -> Trace:
         hint = (
             "it seems to need an image; use a text-to-image checkpoint"
             if image
-            else "install what it names, or pass what it lacks with --pipe-args name=value"
+            else "install what it names, or pass what it lacks with --pipe-arg name=value"
         )
         raise ModelError(
             f"{model.name}: {model.class_name} cannot be called with a prompt alone: {what}; {hint}"
