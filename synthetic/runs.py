@@ -40,17 +40,21 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
         members: settings that agree in everything that shapes a step.
         folder: where the common checkpoint lies while training.
     """
+    records = [_record_of(member) for member in members]
+    here = [
+        RunFolder(member.out).accepts(record)
+        for member, record in zip(members, records, strict=True)
+    ]
+    if all(here) and all(RunFolder(member.out).is_done(STAGE) for member in members):
+        return [read_json(member.out / "summary.json") for member in members]
+    trainer = Trainer(
+        members
+    )  # before any folder is made: settings that cannot be leave none behind
     with ExitStack() as held:
         runs = []
-        for member in members:
-            record = {
-                k: v for k, v in as_record(member).items() if k not in ("out", "config", "device")
-            }
+        for member, record in zip(members, records, strict=True):
             held.enter_context(RunFolder(member.out).locked())
             runs.append(RunFolder.open(member.out, record))
-        if all(run.is_done(STAGE) for run in runs):
-            return [read_json(run.path / "summary.json") for run in runs]
-        trainer = Trainer(members)
         together = f"-of-{len(members)}" if len(members) > 1 else ""
         checkpoint = folder / f"checkpoint{together}.safetensors"
         for run, problem, member in zip(runs, trainer.problems, members, strict=True):
@@ -61,6 +65,12 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
         for left in folder.glob("checkpoint*.safetensors"):
             left.unlink()
         return summaries
+
+
+def _record_of(member: TrainSettings) -> dict[str, object]:
+    """The settings that the result depends on."""
+    elsewhere = ("out", "config", "device")
+    return {name: value for name, value in as_record(member).items() if name not in elsewhere}
 
 
 def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[list[dict[str, Any]]]:

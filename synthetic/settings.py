@@ -1,7 +1,7 @@
 """The settings of the synthetic commands: frozen dataclasses, one docstring per field, no heavy imports."""
 
 from dataclasses import dataclass, fields
-from math import sqrt
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Literal
 
@@ -156,10 +156,12 @@ class TrainSettings:
                 raise ConfigError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1"
                 )
-        for name in ("lr", "weight_decay"):
+        for name in ("lr", "weight_decay", "scale", "discount", "frac_ood"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"--{name.replace('_', '-')} {value:g}: must not be negative")
+            if value is not None and not (isfinite(value) and value >= 0):
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} {value:g}: must be a finite number, 0 or more"
+                )
         if self.probe_tasks < 0:
             raise ConfigError(f"--probe-tasks {self.probe_tasks}: must be 0 (no probes) or more")
         if self.samples < 2 and self.task == "hyperteacher":

@@ -94,15 +94,8 @@ class RunFolder:
             DataError: the folder holds something that is no run.
         """
         folder = cls(path)
-        if folder.manifest_path.exists():
-            check_same(folder.manifest["settings"], dict(settings), path)
+        if folder.accepts(settings):
             return folder
-        if path.exists() and not path.is_dir():
-            raise DataError(f"{path} is a file: give the name of a new or empty folder")
-        if path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir()):
-            raise DataError(
-                f"{path} is not empty and holds no run.json: give a new folder with --out"
-            )
         write_json(
             folder.manifest_path,
             {
@@ -118,6 +111,24 @@ class RunFolder:
             },
         )
         return folder
+
+    def accepts(self, settings: Mapping[str, Any]) -> bool:
+        """Whether a run with these settings is here already; False where a new one can be made. Writes nothing.
+
+        Raises:
+            ConfigError: the folder holds a run with other settings.
+            DataError: the folder holds something that is no run.
+        """
+        if self.manifest_path.exists():
+            check_same(self.manifest["settings"], dict(settings), self.path)
+            return True
+        if self.path.exists() and not self.path.is_dir():
+            raise DataError(f"{self.path} is a file: give the name of a new or empty folder")
+        if self.path.is_dir() and any(entry.name != ".lock" for entry in self.path.iterdir()):
+            raise DataError(
+                f"{self.path} is not empty and holds no run.json: give a new folder with --out"
+            )
+        return False
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

@@ -168,6 +168,11 @@ def test_report_can_be_written_again(tmp_path, capsys):
         (["train", "--modules", "8", "--hot", "2", "--frac-ood", "0.95"], "are needed"),
         (["train", "--modules", "3", "--hot", "4"], "1 to the number of modules"),
         (["train", "--frac-ood", "1.5"], "holds out"),
+        (["train", "--train-tasks", "100000"], "695"),
+        (["train", "--lr", "nan"], "finite number"),
+        (["train", "--scale", "inf"], "finite number"),
+        (["train", "--task", "preference", "--discount", "-0.5"], "finite number"),
+        (["train", "--device", "gpu"], "use cpu, cuda"),
         (["train", "--task", "preference", "--encoding", "fewshot"], "hyperteacher only"),
         (["train", "--task", "preference", "--features", "4"], "at least the number of modules"),
         (["train", "--student", "transformer", "--width", "30"], "multiple of twice"),
@@ -179,6 +184,9 @@ def test_bad_input_is_one_line(tmp_path, arguments, says):
         main([*arguments, "--out", str(tmp_path / "x")] if len(arguments) > 1 else arguments)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (
+        tmp_path / "x"
+    ).exists()  # the corrected command is not held up by what a mistake left
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
