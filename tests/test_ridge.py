@@ -18,7 +18,7 @@ ALPHAS = [1e-3, 0.1, 1.0, 30.0, 1e3, 1e6]
 
 def problem(n: int, d: int, c: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * rng.uniform(0.1, 30, d) + rng.normal(size=d) * 10
+    X = rng.normal(size=(n, d)) * rng.uniform(3, 30, d) + rng.normal(size=d) * 10
     W = rng.normal(size=(d, c)) / X.std(axis=0)[:, None] / np.sqrt(d)
     W[:, -1] = 0.0  # a target without any signal
     return X, X @ W + rng.normal(size=(n, c)) * 0.5, rng.permutation(np.arange(n) % 5)
@@ -134,6 +134,28 @@ def test_float16_features_do_not_overflow_and_constants_become_zero():
     scaled = scaler.transform(X)
     assert scaled.dtype == np.float64
     assert (scaled == 0).all()
+
+
+def test_the_scale_of_a_hardly_varying_feature_is_a_tenth_of_the_median():
+    X = np.random.default_rng(0).normal(size=(200, 5)) * [1e-4, 0.05, 1.0, 2.0, 50.0]
+    scale = StandardScaler().fit(X).scale_
+    expected = np.maximum(scale, 0.1 * np.median(scale))
+    assert (expected > scale).tolist() == [True, True, False, False, False]
+    np.testing.assert_allclose(1 / Scaler.fit(X).inverse_scale, expected)
+    with_a_constant = np.column_stack([X, np.ones(200)])  # what does not vary has no say in the median
+    np.testing.assert_allclose(1 / Scaler.fit(with_a_constant).inverse_scale[:5], expected)
+
+
+def test_a_unit_that_wakes_up_in_held_out_rows_does_not_ruin_the_probe():
+    """A rectified unit that fired once, barely, in training: its standard deviation says nothing about its size."""
+    rng = np.random.default_rng(0)
+    X, X_held = rng.normal(size=(400, 10)), rng.normal(size=(200, 10))
+    W = rng.normal(size=(10, 2))
+    X, X_held = np.column_stack([X, np.zeros(400)]), np.column_stack([X_held, np.zeros(200)])
+    X[7, -1], X_held[::4, -1] = 1e-3, 1.0
+    Y, Y_held = X[:, :10] @ W + rng.normal(size=(400, 2)), X_held[:, :10] @ W
+    predicted = Ridge(1.0).fit(X, Y).predict(X_held)
+    assert np.square(predicted - Y_held).mean() < 0.1 * Y_held.var()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

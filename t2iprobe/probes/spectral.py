@@ -35,9 +35,14 @@ def require_finite(X: Real[np.ndarray, "n d"], what: str) -> None:
     )
 
 
+SMALLEST_SCALE = 0.1
+"""Least scale of a feature, as a share of the median scale. A unit that is all but silent in the training rows would
+otherwise be blown up where it does fire: one such unit can bring a held-out R2 from 0.96 to -10."""
+
+
 @dataclass(frozen=True)
 class Scaler:
-    """Mean and inverse standard deviation of each feature, learned on training rows only.
+    """Mean and inverse scale of each feature, learned on training rows only.
 
     Attributes:
         mean: (d,) float64.
@@ -52,8 +57,9 @@ class Scaler:
     def fit(cls, X: Real[np.ndarray, "n d"]) -> "Scaler":
         """The scaler of these rows; sums are float64, so float16 features cannot overflow.
 
-        A feature is taken for constant when its standard deviation is below four units of rounding
-        of its own dtype.
+        The scale is the standard deviation, but at least `SMALLEST_SCALE` of the median over the
+        features that vary. A feature is taken for constant when its standard deviation is below
+        four units of rounding of its own dtype.
         """
         X64 = X.astype(np.float64)
         shift = X64[0].copy()  # makes a constant feature exactly 0, whatever the order of summation
@@ -64,6 +70,8 @@ class Scaler:
         scale = np.sqrt(np.einsum("nd,nd->d", X64, X64) / len(X64))
         eps = np.finfo(X.dtype).eps if np.issubdtype(X.dtype, np.floating) else np.finfo(float).eps
         varies = scale > 4.0 * float(eps) * np.abs(mean)
+        if varies.any():
+            scale = np.maximum(scale, SMALLEST_SCALE * np.median(scale[varies]))
         return cls(mean, np.where(varies, 1.0 / np.where(varies, scale, 1.0), 0.0))
 
     @classmethod
