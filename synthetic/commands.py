@@ -96,6 +96,9 @@ def _sweep(argv: list[str]) -> int:
     from synthetic.sweeps.runner import sweep
 
     rows = sweep(settings)
+    from synthetic.report import TABLE
+
+    print((settings.out / TABLE).read_text(encoding="utf-8"))
     impossible = sum(row["status"] == "impossible" for row in rows)
     print(
         f"{len(rows) - impossible} students, {impossible} impossible places: {settings.out / 'report.html'}"

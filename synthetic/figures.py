@@ -10,10 +10,10 @@ from matplotlib.ticker import NullLocator
 
 from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import Preset
+from synthetic.sweeps.table import MEASURE_NAMES
 from t2iprobe.report.style import BLUE, GREEN, INK, MARKERS, MUTED, ORANGE, SERIES, styled
 
 Rows = Sequence[dict[str, Any]]
-MEASURE_NAMES = {"r2_pooled": "R² (pooled)", "accuracy": "accuracy"}
 
 
 def measure_of(rows: Rows) -> str:

@@ -1,4 +1,7 @@
-"""report.html of a run or a sweep: one self-contained page, with the figures beside it as PNG."""
+"""report.html of a run or a sweep: one self-contained page.
+
+The figures lie beside it as PNG, the table of a sweep as markdown.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,14 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from synthetic import figures
-from synthetic.sweeps.presets import APPROXIMATION, APPROXIMATION_TITLE, PRESETS
+from synthetic.sweeps.presets import APPROXIMATION, APPROXIMATION_TITLE, PRESETS, axes_of
+from synthetic.sweeps.table import sweep_table
 from t2iprobe.errors import DataError
 from t2iprobe.report import style
+from t2iprobe.report.across_tables import markdown
 from t2iprobe.store import RunFolder, atomic, read_json, read_table
 
+TABLE = "table.md"
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -67,12 +73,17 @@ def _sweep_page(folder: Path) -> str:
         figure, title, question = figures.sweep_figure(preset, rows), preset.title, preset.question
     drawn = [_draw(folder, summary["preset"], title, figure)]
     done = [row for row in rows if row["status"] == "done"]
+    header, places = sweep_table(rows, axes_of(summary["preset"], summary["size"]))
+    with atomic(folder / TABLE) as temporary:
+        temporary.write_text(markdown(header, places) + "\n", encoding="utf-8")
     return _render(
         "sweep.html.j2",
         summary=summary,
         title=title,
         question=question,
         figures=drawn,
+        header=header,
+        places=places,
         columns=_columns(done),
         done=done,
         impossible=[row for row in rows if row["status"] == "impossible"],

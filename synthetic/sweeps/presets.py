@@ -246,6 +246,11 @@ def cells(settings: SweepSettings) -> Iterator[Cell]:
             yield Cell(name, named | {"seed": seed}, made)
 
 
+def axes_of(name: str, size: str) -> tuple[str, ...]:
+    """What a sweep varies, without the seed; nothing for the approximation, which trains no students."""
+    return () if name == APPROXIMATION else tuple(get(name).axes(size))
+
+
 def get(name: str) -> Preset:
     """A preset by name.
 

@@ -20,7 +20,7 @@ LARGEST_STACK = 16
 
 
 def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
-    """Train what is missing of a sweep, then write its table, figure and report; the rows of the table.
+    """Train what is missing of a sweep, then write its tables, figure and report; the rows of results.parquet.
 
     Cells that cannot exist (a fraction that leaves too few combinations, say) are kept with the reason.
 

@@ -11,6 +11,7 @@ from synthetic.settings import SweepSettings, TrainSettings
 from synthetic.sweeps import presets
 from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import PRESETS, cells, command
+from synthetic.sweeps.table import sweep_table
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.store import read_json, read_table
 
@@ -102,6 +103,14 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
     assert "<svg" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     assert (out / "figures" / f"{preset}.png").stat().st_size > 5000
+    table = (out / "table.md").read_text().splitlines()
+    if preset == "approximation":
+        assert len(table) == 2 + len(rows)
+    else:
+        held_out = [row["held_out_r2"] for row in rows if row["status"] == "done"]
+        assert [f"{value:.3f}".replace("-", "−") for value in held_out] == [
+            line.split(" | ")[table[0].split(" | ").index("held out")] for line in table[2:]
+        ]
     if preset == "tasks":
         assert any("are needed" in row["reason"] for row in rows)  # C4: kept with the reason
         assert "are needed" in page
@@ -236,6 +245,36 @@ def test_settings_can_come_from_a_file_and_the_command_line_wins(tmp_path):
     )
     settings = read_json(out / "summary.json")["settings"]
     assert (settings["steps"], settings["width"], settings["hidden"]) == (4, 8, [5, 4])
+
+
+def test_the_table_averages_over_seeds_by_hand():
+    def row(seed, value, beats):
+        scores = {
+            f"{who}{split}_{measure}": value
+            for who in ("", "additive_", "blind_")
+            for split in ("test", "held_out")
+            for measure in ("r2", "r2_pooled")
+        }
+        return scores | {
+            "encoding": "identity",
+            "seed": seed,
+            "seen": 27,
+            "status": "done",
+            "beats_additive": beats,
+            "decodability_held_out": None if seed == 1 else 0.5,
+            "from_input_held_out": 1.0,
+        }
+
+    impossible = {"encoding": "fewshot", "status": "impossible", "reason": "none"}
+    header, places = sweep_table([row(1, 0.2, True), row(2, 0.6, False), impossible], ["encoding"])
+    assert len(places) == 1
+    found = dict(zip(header, places[0], strict=True))
+    assert found["held out"] == "0.400 [0.200, 0.600]"
+    assert (found["R² test"], found["decodability"], found["beats additive"]) == (
+        "0.400",
+        "0.500",
+        "1 of 2",
+    )
 
 
 def test_tasks_needed_by_hand():
