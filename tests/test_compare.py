@@ -217,6 +217,22 @@ def test_synthetic_runs_are_points_too(tmp_path: Path) -> None:
     )
 
 
+def test_a_sweep_stands_for_its_runs(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    for i in range(3):
+        folder = synthetic(sweep / "runs" / f"seed={i}", 0.2 * i, 0.5)
+        (folder / "run.json").write_text(json.dumps({"settings": {}, "stages": {}}))
+    alone = synthetic(tmp_path / "alone", 0.9, 0.5)
+    (sweep / "summary.json").write_text(json.dumps({"kind": "synthetic sweep"}))
+    points = read_points([sweep, alone])
+    assert [point.name for point in points] == ["seed=0", "seed=1", "seed=2", "alone"]
+    assert [point.success for point in points] == pytest.approx([0.0, 0.2, 0.4, 0.9])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "summary.json").write_text(json.dumps({"kind": "synthetic sweep"}))
+    with pytest.raises(DataError, match="trained no students"):
+        read_points([tmp_path / "empty"])
+
+
 def test_kinds_are_correlated_apart(runs: list[Path], tmp_path: Path) -> None:
     points = read_points([*runs, synthetic(tmp_path / "s", 0.5, 0.5)])
     across = correlate_runs(points)

@@ -81,22 +81,34 @@ class RunPoint:
 def read_points(folders: Sequence[Path]) -> list[RunPoint]:
     """One point per finished run folder.
 
-    Folders that an earlier comparison wrote are passed over, so that `runs/*` can be given twice.
+    The folder of a synthetic sweep stands for the runs in it. Folders that an earlier comparison wrote are passed over,
+    so that `runs/*` can be given twice.
 
     Raises:
         DataError: a folder is not a run, is not finished (the stage is named) or is given twice.
     """
     seen: dict[Path, Path] = {}
     points = []
-    for folder in folders:
-        if is_comparison(folder):
-            continue
+    for folder in [run for given in folders for run in _runs_of(given)]:
         real = folder.resolve()
         if real in seen:
             raise DataError(f"{folder} is given twice (first as {seen[real]}): give each run once")
         seen[real] = folder
         points.append(read_point(folder))
     return _distinct(points)
+
+
+def _runs_of(folder: Path) -> list[Path]:
+    """The run folders that a given folder stands for."""
+    if is_comparison(folder):
+        return []
+    summary = folder / "summary.json"
+    if summary.is_file() and read_object(summary).get("kind") == "synthetic sweep":
+        found = sorted(run for run in (folder / "runs").glob("*") if (run / "run.json").is_file())
+        if not found:
+            raise DataError(f"{folder} is a sweep that trained no students: leave it out")
+        return found
+    return [folder]
 
 
 def is_comparison(folder: Path) -> bool:
