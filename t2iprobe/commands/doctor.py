@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import OneModel
+from t2iprobe.models.names import local_folder
 
 DESCRIPTION = """\
 Check that a model is read rightly: images equal with and without capture, batches equal to singles, one seed giving
@@ -21,6 +22,7 @@ class DoctorConfig(OneModel):
 def main(arguments: list[str]) -> int:
     """Print each check as it is done."""
     config = parse(DoctorConfig, arguments, "doctor", DESCRIPTION)
+    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from rich.console import Console
     from rich.markup import escape
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import OneModel
+from t2iprobe.models.names import local_folder
 
 DESCRIPTION = """\
 Say what can be read in a model: its text encoders and denoisers, every site, and with --trial (a few calls of the
@@ -29,6 +30,7 @@ class InspectConfig(OneModel):
 def main(arguments: list[str]) -> int:
     """Print what is known of a model."""
     config = parse(InspectConfig, arguments, "inspect", DESCRIPTION)
+    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     import json
 
     from t2iprobe.models.inspect import inspect_checkpoint

@@ -11,6 +11,7 @@ import tyro
 import yaml
 
 from t2iprobe.config import flag
+from t2iprobe.errors import ConfigError
 from t2iprobe.yamlfile import Entry, read_yaml
 
 Settings = TypeVar("Settings")
@@ -29,9 +30,23 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
     """
     file = _config_file(arguments)
     before = [] if file is None else _arguments_of(cls, file, arguments)
+    _refuse_empty_paths(cls, [*before, *arguments])
     return tyro.cli(
         cls, args=[*before, *arguments], prog=f"t2iprobe {command}", description=description
     )
+
+
+def _refuse_empty_paths(cls: type, arguments: list[str]) -> None:
+    """An empty path would silently be the current folder, as from an unset variable of the shell.
+
+    Raises:
+        ConfigError: a path has no name.
+    """
+    for name in [f.name for f in fields(cls) if f.type in (Path, Path | None)]:
+        for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+            option, equals, value = argument.partition("=")
+            if flag(option) == f"--{flag(name)}" and (value if equals else following) == "":
+                raise ConfigError(f"--{flag(name)} is empty; name a path, or leave the option out")
 
 
 def _config_file(arguments: list[str]) -> Path | None:

@@ -2,6 +2,7 @@
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
+from t2iprobe.models.names import local_folder
 
 DESCRIPTION = """\
 Say what a run with these settings will take, from two measured images: time, memory, disk; and the smallest correlation
@@ -14,6 +15,7 @@ between decodability and success that it can detect. Nothing is written.
 def main(arguments: list[str]) -> int:
     """Measure two images and print what the whole run would take."""
     config = parse(RunConfig, arguments, "plan", DESCRIPTION)
+    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe.models.estimate import estimate
     from t2iprobe.models.loading import load_model
     from t2iprobe.models.plan import plan_capture

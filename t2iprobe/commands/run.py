@@ -2,6 +2,7 @@
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
+from t2iprobe.models.names import local_folder
 
 DESCRIPTION = """\
 Generate images of compositional prompts while reading the model's activations, score the images, fit linear probes on
@@ -17,6 +18,8 @@ held-out combinations, and correlate decodability with success. The same command
 def main(arguments: list[str]) -> int:
     """Run the main job and print its summary."""
     config = parse(RunConfig, arguments, "run", DESCRIPTION)
+    if not (config.folder / "run.json").exists():  # a finished run can do without its model
+        local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe import stages
     from t2iprobe.report.terminal import print_summary
     from t2iprobe.store import read_json

@@ -46,6 +46,35 @@ def fetch(name: str, settings: LoadSettings) -> Path:
     return Path(path)
 
 
+CONFIGS = ("*.json", "*.txt", "*.model", "*.jinja")
+"""Files of a repository that say what a pipeline is: configs, tokenizers, indices of weight shards."""
+
+
+def fetch_configs(name: str, settings: LoadSettings) -> Path:
+    """The local snapshot of a hub repository with its configs and tokenizers; no weight file is asked for.
+
+    Raises:
+        ModelError: gated, absent, offline, bad token, or not in the cache; each has its own line.
+    """
+    from huggingface_hub import errors, snapshot_download
+
+    patterns = [*CONFIGS, "*.py"] if settings.trust_remote_code else list(CONFIGS)
+    try:
+        path = snapshot_download(
+            name,
+            revision=settings.revision,
+            allow_patterns=patterns,
+            local_files_only=settings.local or _offline(),
+        )
+    except errors.HFValidationError as error:
+        raise ModelError(
+            f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
+        ) from error
+    except _network_errors() as error:
+        raise ModelError(_advice(name, settings, error)) from error
+    return Path(path)
+
+
 def _network_errors() -> tuple[type[Exception], ...]:
     """What the hub client raises; its HTTP library changed between versions, so its errors are read from it."""
     from huggingface_hub import errors

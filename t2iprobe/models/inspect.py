@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from t2iprobe.models.loading import find_folder, load_model, read_index
+from t2iprobe.models.loading import find_configs, load_model, read_index
 from t2iprobe.models.model import Model, timestep_name, token_embedding
 from t2iprobe.models.plan import (
     CapturePlan,
@@ -107,7 +107,7 @@ def inspect_configs(
     Raises:
         ModelError: the folder or a config cannot be used.
     """
-    folder = find_folder(name, settings)
+    folder = find_configs(name, settings)
     modules = skeleton(folder)
     if sum(parameters(module) for module in modules.values()) <= RANDOM_LIMIT:
         with TemporaryDirectory() as copy:

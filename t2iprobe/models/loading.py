@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
-from t2iprobe.models.hub import fetch, missing_files
+from t2iprobe.models.hub import fetch, fetch_configs, missing_files
 from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
+from t2iprobe.models.names import local_folder
 from t2iprobe.models.settings import LoadSettings
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -110,27 +111,16 @@ def find_folder(name: str, settings: LoadSettings) -> Path:
     Raises:
         ModelError: there is no such zoo model, folder or repository.
     """
-    from t2iprobe.models import zoo
+    return local_folder(name) or fetch(name, settings)
 
-    if name in zoo.names():
-        return zoo.path(name)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if path.is_file():
-        raise ModelError(
-            f"{name} is a single file; give it as --single-file, and as --model the folder with its model_index.json"
-        )
-    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1
-    if looks_local:
-        folders = [str(p) for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = get_close_matches(name, [*zoo.names(), *folders], n=3, cutoff=0.5)
-        hint = f" did you mean {' or '.join(near)}?" if near else ""
-        raise ModelError(
-            f"unknown model {name!r}:{hint} Use a zoo name ({', '.join(zoo.names())}), a folder, or a hub id"
-            " such as owner/name"
-        )
-    return fetch(name, settings)
+
+def find_configs(name: str, settings: LoadSettings) -> Path:
+    """A folder with the configs and tokenizers of a checkpoint; of a hub repository no weight is fetched.
+
+    Raises:
+        ModelError: there is no such zoo model, folder or repository.
+    """
+    return local_folder(name) or fetch_configs(name, settings)
 
 
 def read_index(folder: Path) -> dict[str, Any]:
