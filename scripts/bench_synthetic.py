@@ -224,18 +224,21 @@ def held_out_r2(trainer: Trainer, tasks: Batch) -> float:
     return value
 
 
-def time_to_target(paper_steps: int = 10_000, fast_steps: int = 3000) -> dict[str, float]:
+def time_to_target(
+    paper_steps: int = 10_000, fast_steps: int = 1000, seed: int = 4
+) -> dict[str, float]:
     """CPU seconds of the fast recipe to the held-out R2 of 10,000 paper steps (M = 16, K = 3).
 
     Training alone is timed. The paper's code takes 10,000 / 45.4 = 220 CPU seconds for those steps on its machine;
-    its own R2 at 10,000 steps is not known for this task, so the target is measured here, with its recipe.
+    its own R2 at 10,000 steps is not known for this task, so the target is measured here, with its recipe. The seed is
+    not the one on which the fast recipe's rate was chosen (1).
     """
-    paper = Trainer([TrainSettings(out=Path(), steps=paper_steps)])
+    paper = Trainer([TrainSettings(out=Path(), steps=paper_steps, seed=seed)])
     tasks = paper.draw_set("held_out", 1024)
     while paper.step < paper_steps:
         paper.train_step()
     target = held_out_r2(paper, tasks)
-    fast = Trainer([TrainSettings(out=Path(), steps=fast_steps, recipe="fast")])
+    fast = Trainer([TrainSettings(out=Path(), steps=fast_steps, recipe="fast", seed=seed)])
     reached = 0.0
     while fast.step < fast_steps and reached < target:
         fast.train_step()

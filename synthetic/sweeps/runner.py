@@ -17,6 +17,8 @@ from t2iprobe.store import RunFolder, write_json, write_table
 RESULTS = "results.parquet"
 MEASURES = ("r2", "r2_pooled", "r2_median", "accuracy", "episode_accuracy", "accuracy_optimal")
 LARGEST_STACK = 16
+FREE_IN_STACK = ("out", "seed", "support", "frac_ood", "train_tasks")
+"""What may differ between students side by side; every other setting shapes the step."""
 
 
 def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
@@ -93,17 +95,18 @@ def _impossible(cell: Cell) -> str:
 
 
 def _groups(planned: list[Cell], settings: SweepSettings) -> Iterator[list[Cell]]:
-    """Cells one by one, or the seeds of one place side by side where that is faster."""
+    """Cells one by one, or side by side those that differ in seed and support alone, where that is faster."""
     side_by_side = settings.stack == "yes" or (
         settings.stack == "auto" and settings.device != "cpu"
     )
     if not side_by_side:
         yield from ([cell] for cell in planned)
         return
-    by_place: dict[str, list[Cell]] = {}
+    alike: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in planned:
-        by_place.setdefault(cell.name.rsplit("-seed=", 1)[0], []).append(cell)
-    for group in by_place.values():
+        shape = (value for name, value in vars(cell.settings).items() if name not in FREE_IN_STACK)
+        alike.setdefault(tuple(shape), []).append(cell)
+    for group in alike.values():
         for start in range(0, len(group), LARGEST_STACK):
             yield group[start : start + LARGEST_STACK]
 

@@ -11,6 +11,7 @@ from synthetic.settings import SweepSettings, TrainSettings
 from synthetic.sweeps import presets
 from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import PRESETS, cells, command
+from synthetic.sweeps.runner import _groups
 from synthetic.sweeps.table import sweep_table
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.store import read_json, read_table
@@ -153,6 +154,19 @@ def test_stacked_sweep_gives_the_same_numbers(tmp_path):
         assert row["held_out_r2_pooled"] == pytest.approx(
             other[cell]["held_out_r2_pooled"], abs=1e-3
         )
+
+
+def test_side_by_side_are_those_that_differ_in_seed_and_support_alone(tmp_path):
+    settings = SweepSettings("popularity", tmp_path, size="cpu", stack="yes")
+    groups = list(_groups(list(cells(settings)), settings))
+    assert [len(group) for group in groups] == [16, 11]  # 3 supports x 3 fractions x 3 seeds
+    settings = SweepSettings("width", tmp_path, size="smoke", stack="yes")
+    groups = list(_groups(list(cells(settings)), settings))
+    assert [{(c.settings.width, c.settings.encoding) for c in group} for group in groups] == [
+        {(width, encoding)} for encoding in ("identity", "interval-shuffle") for width in (8, 16)
+    ]
+    settings = SweepSettings("popularity", tmp_path, size="cpu", stack="auto")
+    assert {len(group) for group in _groups(list(cells(settings)), settings)} == {1}
 
 
 def test_report_can_be_written_again(tmp_path, capsys):
