@@ -218,7 +218,7 @@ def test_killed_run_continues_exactly(tmp_path):
         ({"student": "mpl"}, "did you mean 'mlp'"),
         ({"recipe": "papr"}, "did you mean 'paper'"),
         ({"samples": 1}, "at least 2 samples"),
-        ({"lr": -1.0}, "must not be negative"),
+        ({"lr": -1.0}, "finite number, 0 or more"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path, changes, says):
