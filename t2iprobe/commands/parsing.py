@@ -3,7 +3,10 @@
 Precedence: command line, then the configuration file, then the defaults of the dataclass.
 """
 
+from contextlib import redirect_stderr
 from dataclasses import fields
+from io import StringIO
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -24,16 +27,46 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
     command line wins.
 
     Raises:
-        ConfigError: the configuration file cannot be read, or a value is not allowed.
+        ConfigError: the configuration file cannot be read, a value is not allowed, or the arguments cannot be parsed.
         DataError: the configuration file is no YAML mapping of known settings; the message names the line.
-        SystemExit: 0 after `--help`, 2 after arguments that cannot be parsed (tyro prints what is wrong).
+        SystemExit: 0 after `--help`.
     """
     file = _config_file(arguments)
     before = [] if file is None else _arguments_of(cls, file, arguments)
     _refuse_empty_paths(cls, [*before, *arguments])
-    return tyro.cli(
-        cls, args=[*before, *arguments], prog=f"t2iprobe {command}", description=description
-    )
+    program = f"t2iprobe {command}"
+    said = StringIO()
+    try:
+        with redirect_stderr(said):
+            return tyro.cli(cls, args=[*before, *arguments], prog=program, description=description)
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ConfigError(f"{_one_line(said.getvalue())}; see `{program} --help`") from None
+
+
+def _one_line(box: str) -> str:
+    """What tyro says of a mistake in a box of several lines: the message, and the options that may have been meant.
+
+    The box is drawn with lines, or with hyphens where the terminal has no such letters; its first line is a title.
+    """
+    sections: list[list[str]] = [[]]
+    for line in box.splitlines()[1:]:
+        text = line.strip("│ ")
+        if set(text) <= set("╰╯─-"):
+            sections.append([])
+        else:
+            sections[-1].append(text)
+    message, *rest = [section for section in sections if section]
+    meant = [
+        text.split()[0]
+        for section in rest
+        if section[0].startswith(("Perhaps you meant", "Arguments similar to"))
+        for text in section[1:]
+        if text.startswith("--")
+    ]
+    sentence = " ".join(message).rstrip(".")
+    return f"{sentence} (did you mean {' or '.join(meant)}?)" if meant else sentence
 
 
 def _refuse_empty_paths(cls: type, arguments: list[str]) -> None:
@@ -43,7 +76,7 @@ def _refuse_empty_paths(cls: type, arguments: list[str]) -> None:
         ConfigError: a path has no name.
     """
     for name in [f.name for f in fields(cls) if f.type in (Path, Path | None)]:
-        for argument, following in zip(arguments, [*arguments[1:], None], strict=True):
+        for argument, following in zip_longest(arguments, arguments[1:]):
             option, equals, value = argument.partition("=")
             if flag(option) == f"--{flag(name)}" and (value if equals else following) == "":
                 raise ConfigError(f"--{flag(name)} is empty; name a path, or leave the option out")
