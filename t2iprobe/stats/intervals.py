@@ -213,16 +213,17 @@ def split_half_r2(
 
 
 def detectable_correlation(n: int, *, power: float = 0.8, level: float = 0.95) -> float:
-    """The smallest correlation that n tasks find with this power, two-sided; NaN for n <= 3.
+    """The smallest Spearman correlation that n tasks find with this power, two-sided; NaN for n <= 3.
 
-    By Fisher's z: tanh((z_(1+level)/2 + z_power) / sqrt(n - 3)). If success is measured with
-    reliability rho, the correlation with true success has to be larger still, by 1 / sqrt(rho)
-    (Spearman's correction for attenuation).
+    By Fisher's z with the variance that Fieller, Hartley and Pearson (1957) give for ranks:
+    tanh((z_(1+level)/2 + z_power) sqrt(1.06 / (n - 3))). If success is measured with reliability
+    rho, the correlation with true success has to be larger still, by 1 / sqrt(rho) (Spearman's
+    correction for attenuation).
 
     Example:
         >>> round(detectable_correlation(192), 3)
-        0.201
+        0.207
     """
     if n < MIN_UNITS:
         return nan
-    return tanh((float(ndtri((1 + level) / 2)) + float(ndtri(power))) / sqrt(n - 3))
+    return tanh((float(ndtri((1 + level) / 2)) + float(ndtri(power))) * sqrt(1.06 / (n - 3)))
