@@ -170,7 +170,7 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
         color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
         for split, style, fill in (("held_out", "-", color), ("test", "--", "none")):
             points = _averaged(part, preset.x, f"{split}_{measure}")
-            label = f"{preset.line} {name}" if split == "held_out" else None
+            label = f"{_axis(preset.line)} {name}" if split == "held_out" else None
             axes.plot(
                 *points, color=color, marker=marker, ms=4, ls=style, lw=1.3, mfc=fill, label=label
             )
@@ -265,6 +265,11 @@ def approximation_figure(rows: Rows) -> Figure:
     right.set_ylabel("neurons")
     left.legend(loc="best")
     return figure
+
+
+def _axis(name: str) -> str:
+    """What an axis is called in a figure."""
+    return "M x K =" if name == "modules_hot" else name.replace("_", " ")
 
 
 def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
