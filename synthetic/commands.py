@@ -101,7 +101,7 @@ def _sweep(argv: list[str]) -> int:
     print((settings.out / TABLE).read_text(encoding="utf-8"))
     impossible = sum(row["status"] == "impossible" for row in rows)
     print(
-        f"{len(rows) - impossible} students, {impossible} impossible places: {settings.out / 'report.html'}"
+        f"{len(rows) - impossible} networks, {impossible} impossible places: {settings.out / 'report.html'}"
     )
     return 0
 
