@@ -1,137 +1,28 @@
 """Captured values against a second forward of the denoiser by hand, family by family.
 
-What each family does with its rows and streams is written down here from its source; the package finds it by trial.
+What each family does with its rows and streams is written down in truths.py from its source; the package finds it by
+trial.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from truths import PROMPTS, REQUESTS, TRUTHS, capture, compared
 
 from t2iprobe.errors import DataError, SiteError
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generate import ImageRequest, generate
 from t2iprobe.models.plan import all_sites, calibrated, plan_capture
 
 Load = Callable[[str], Any]
 
-PROMPTS = (
-    "a red circle left of a blue square",
-    "an orange star above a black triangle in the center",
-)
-
-
-def request(index: int) -> ImageRequest:
-    prompt = PROMPTS[index]
-    word = prompt.split()[1]
-    return ImageRequest(
-        f"task{index}", 0, prompt, {"color1": (prompt.index(word), prompt.index(word) + len(word))}
-    )
-
-
-REQUESTS = [request(0), request(1)]
-
-
-def capture(model: Any, requests: list[ImageRequest], **options: Any) -> GeneratedBatch:
-    plan = plan_capture(model, **options)
-    (batch,) = generate(model, requests, plan, len(requests), run_seed=0)
-    return batch
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What a family's source says: a block, where its image is in the output, and which rows are the prompts'."""
-
-    block: str
-    image: Callable[
-        [Any], Tensor
-    ]  # output -> (rows, tokens, width) or (rows, width, height, width)
-    rows: slice  # of a call with two prompts
-    conditional_call: int = 0  # the last step's conditional call is calls[-1 - this]
-    component: str = "transformer"
-
-
-def tuple_item(index: int) -> Callable[[Any], Tensor]:
-    return lambda output: output[index]
-
-
-SECOND_HALF, FIRST_HALF, ALL = slice(2, 4), slice(0, 2), slice(0, 2)
-
-TRUTHS = {
-    "sd15": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
-    "sd15_safety": Truth("down_blocks.0", tuple_item(0), SECOND_HALF, component="unet"),
-    "sdxl": Truth(
-        "up_blocks.0.attentions.1.transformer_blocks.0",
-        lambda out: out,
-        SECOND_HALF,
-        component="unet",
-    ),
-    "sd3": Truth("transformer_blocks.1", tuple_item(1), SECOND_HALF),
-    "sd3_no_t5": Truth("transformer_blocks.2", tuple_item(1), SECOND_HALF),
-    "flux": Truth("single_transformer_blocks.1", tuple_item(1), ALL),
-    "flux_true_cfg": Truth("transformer_blocks.0", tuple_item(1), ALL, conditional_call=1),
-    "pixart_sigma": Truth("transformer_blocks.1", lambda out: out, SECOND_HALF),
-    "sana": Truth("transformer_blocks.2", lambda out: out, SECOND_HALF),
-    "qwenimage": Truth("transformer_blocks.1", tuple_item(1), ALL, conditional_call=1),
-    "zimage": Truth("layers.1", lambda out: out[:, :64], FIRST_HALF),
-    "kandinsky22": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
-    "deepfloyd_if": Truth("up_blocks.1", lambda out: out, SECOND_HALF, component="unet"),
-    "stable_cascade": Truth("up_blocks.0.2", lambda out: out, FIRST_HALF, component="prior_prior"),
-    "sd15_pndm": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
-    "sd15_heun": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
-    "sd15_dpm2": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
-    "auraflow": Truth("single_transformer_blocks.1", lambda out: out[:, -64:], SECOND_HALF),
-    "chroma": Truth(
-        "single_transformer_blocks.1", lambda out: out[:, -64:], ALL, conditional_call=1
-    ),
-    "cogview4": Truth("transformer_blocks.0", tuple_item(0), ALL, conditional_call=1),
-    "hunyuandit": Truth("blocks.2", lambda out: out, SECOND_HALF),
-    "sd15_pag": Truth("down_blocks.1", tuple_item(0), SECOND_HALF, component="unet"),
-}
-
-
-def copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, list | tuple):
-        return type(value)(copied(item) for item in value)
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return value
-
-
-def by_hand(model: Any, truth: Truth, calls: list[tuple[Any, Any]]) -> Tensor:
-    """Mean over the image of the block's output in the last step, from a fresh forward on the same inputs."""
-    module = model.denoisers[truth.component]
-    block = module.get_submodule(truth.block)
-    outputs: list[Any] = []
-    handle = block.register_forward_hook(lambda _m, _a, output: outputs.append(copied(output)))
-    args, kwargs = calls[-1 - truth.conditional_call]
-    with torch.no_grad():
-        module(*args, **kwargs)
-    handle.remove()
-    image = truth.image(outputs[0])
-    flat = image.flatten(2).mean(2) if image.ndim == 4 else image.mean(1)
-    return flat[truth.rows]
-
 
 @pytest.mark.parametrize("family", list(TRUTHS))
 def test_values_rows_and_step_are_right(tiny_model: Load, family: str) -> None:
-    model, truth = tiny_model(family), TRUTHS[family]
-    calls: list[tuple[Any, Any]] = []
-    module = model.denoisers[truth.component]
-    site = f"{truth.component}.{truth.block}:image"
-    plan = plan_capture(model, sites=[site], at=(0, 1))
-    handle = module.register_forward_pre_hook(
-        lambda _m, args, kwargs: calls.append((copied(args), copied(kwargs))), with_kwargs=True
-    )
-    (batch,) = generate(model, REQUESTS, plan, 2, run_seed=0)
-    handle.remove()
-    last = plan.steps[truth.component][-1]
-    got = batch.activations[f"{site}/mean@{last}"]
-    assert torch.allclose(got, by_hand(model, truth, calls), atol=1e-4)
+    got, expected = compared(tiny_model(family), TRUTHS[family])
+    assert torch.allclose(got, expected, atol=1e-4)
     assert not torch.allclose(got[0], got[1], atol=1e-4)
 
 
@@ -411,69 +302,6 @@ class TestInvalid:
         assert batch.invalid == ["safety checker"] * 2
         (batch,) = generate(tiny_model("sd15_safety"), REQUESTS, None, 2, 0)
         assert batch.invalid == [None] * 2
-
-
-class TestCompiled:
-    def load(self, folder: Any) -> Any:
-        import tiny
-
-        from t2iprobe.models.loading import load_model
-        from t2iprobe.models.settings import LoadSettings
-
-        torch._dynamo.reset()
-        settings = LoadSettings(pipe_arg=tiny.pipe_args("sd3_no_t5"))
-        return load_model(str(folder("sd3_no_t5")), settings)
-
-    @pytest.mark.slow
-    def test_a_compiled_block_gives_the_same_numbers(self, tiny_folder: Load) -> None:
-        model = self.load(tiny_folder)
-        site = ["transformer.transformer_blocks.1:image"]
-        expected = capture(model, REQUESTS, sites=site).activations
-        blocks = model.pipe.transformer.transformer_blocks
-        blocks[1] = torch.compile(blocks[1], backend="eager")
-        list(generate(model, REQUESTS, None, 2, 0))  # a call without hooks, which compiles
-        model.calibration = None
-        got = capture(model, REQUESTS, sites=site).activations
-        assert list(got) == list(expected)
-        assert all(torch.allclose(values, got[key], atol=1e-5) for key, values in expected.items())
-
-    def test_a_compiled_component_is_refused_by_name(self, tiny_folder: Load) -> None:
-        model = self.load(tiny_folder)
-        model.pipe.transformer = torch.compile(model.pipe.transformer, backend="eager")
-        with pytest.raises(SiteError, match=r"transformer is compiled as a whole.*_orig_mod"):
-            capture(model, REQUESTS)
-
-
-def test_caches_and_replicas_are_refused_by_name(tiny_folder: Load) -> None:
-    from t2iprobe.models.loading import load_model
-
-    model = load_model(str(tiny_folder("flux")))
-    transformer = model.pipe.transformer
-    model.pipe.transformer = torch.nn.DataParallel(transformer)
-    with pytest.raises(
-        SiteError, match=r"transformer is wrapped in DataParallel.*pipe\.transformer\.module"
-    ):
-        plan_capture(model)
-    model.pipe.transformer = transformer
-    from diffusers import FirstBlockCacheConfig
-
-    transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
-    with pytest.raises(SiteError, match=r"transformer uses a cache.*disable_cache"):
-        plan_capture(model)
-
-
-def test_offloading_changes_nothing(tiny_folder: Load, tiny_model: Load) -> None:
-    import tiny
-
-    from t2iprobe.models.loading import load_model
-    from t2iprobe.models.settings import LoadSettings
-
-    settings = LoadSettings(pipe_arg=tiny.pipe_args("sd15"), offload="model", device="cpu")
-    offloaded = capture(load_model(str(tiny_folder("sd15")), settings), REQUESTS)
-    plain = capture(tiny_model("sd15"), REQUESTS)
-    for key, values in plain.activations.items():
-        assert torch.equal(values, offloaded.activations[key])
-    assert plain.images[0].tobytes() == offloaded.images[0].tobytes()
 
 
 def test_every_block_and_layer_is_a_site(tiny_model: Load) -> None:

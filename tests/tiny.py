@@ -51,9 +51,12 @@ def save(name: str, folder: Path) -> Path:
     pipe.save_pretrained(path)
     index_file = path / "model_index.json"
     index = json.loads(index_file.read_text())
-    if "vqgan" in index:  # hub repositories name the module that this class was in
-        index["vqgan"] = ["wuerstchen", "PaellaVQModel"]
-        index_file.write_text(json.dumps(index))
+    for key, part in pipe.components.items():
+        home = type(part).__module__.split(".")
+        if index.get(key, [""])[0] == "diffusers" and "deprecated" in home:
+            # hub repositories name the module that such a class was in
+            index[key] = [home[home.index("deprecated") + 1], type(part).__name__]
+    index_file.write_text(json.dumps(index))
     return path
 
 
@@ -270,9 +273,29 @@ def _pixart() -> Any:
     )
 
 
+def sana_transformer(**changes: Any) -> Any:
+    from diffusers import SanaTransformer2DModel
+
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "patch_size": 1,
+        "in_channels": 4,
+        "out_channels": 4,
+        "num_layers": 3,
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "num_cross_attention_heads": 2,
+        "cross_attention_head_dim": 16,
+        "cross_attention_dim": 32,
+        "caption_channels": 32,
+        "sample_size": 32,
+    }
+    return SanaTransformer2DModel(**(settings | changes))
+
+
 @family("sana", **SMALL, use_resolution_binning=False)
 def _sana() -> Any:
-    from diffusers import AutoencoderDC, SanaPipeline, SanaTransformer2DModel
+    from diffusers import AutoencoderDC, SanaPipeline
 
     torch.manual_seed(0)
     codec = AutoencoderDC(
@@ -289,24 +312,11 @@ def _sana() -> Any:
         downsample_block_type="conv",
         upsample_block_type="interpolate",
     )
-    transformer = SanaTransformer2DModel(
-        patch_size=1,
-        in_channels=4,
-        out_channels=4,
-        num_layers=3,
-        num_attention_heads=2,
-        attention_head_dim=16,
-        num_cross_attention_heads=2,
-        cross_attention_head_dim=16,
-        cross_attention_dim=32,
-        caption_channels=32,
-        sample_size=32,
-    )
     return SanaPipeline(
         tokenizer=tok.gemma_tokenizer(4096),
         text_encoder=parts.gemma2(),
         vae=codec,
-        transformer=transformer,
+        transformer=sana_transformer(),
         scheduler=flow(shift=3.0),
     )
 
@@ -385,7 +395,6 @@ def _kandinsky22() -> Any:
         KandinskyV22CombinedPipeline,
         PriorTransformer,
         UnCLIPScheduler,
-        VQModel,
     )
 
     torch.manual_seed(0)
@@ -395,23 +404,13 @@ def _kandinsky22() -> Any:
     with torch.no_grad():
         prior.clip_std.fill_(1.0)
         prior.clip_mean.zero_()
-    movq = VQModel(
-        block_out_channels=[32, 32],  # the spatial norm has 32 groups whatever norm_num_groups says
-        down_block_types=["DownEncoderBlock2D", "AttnDownEncoderBlock2D"],
-        up_block_types=["AttnUpDecoderBlock2D", "UpDecoderBlock2D"],
-        latent_channels=4,
-        norm_num_groups=4,
-        norm_type="spatial",
-        num_vq_embeddings=12,
-        vq_embed_dim=4,
-    )
     unet = parts.simple_cross_unet(
         out_channels=8, addition_embed_type="image", encoder_hid_dim_type="image_proj"
     )
     return KandinskyV22CombinedPipeline(
         unet=unet,
         scheduler=DDIMScheduler(clip_sample=False),
-        movq=movq,
+        movq=parts.movq(),
         prior_prior=prior,
         prior_image_encoder=parts.clip_vision(),
         prior_text_encoder=parts.clip_text(32),

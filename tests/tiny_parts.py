@@ -7,18 +7,24 @@ import torch
 from torch import nn
 
 
-def clip_text(projection: int | None = None, layers: int = 3, seed: int = 0) -> Any:
-    """A CLIPTextModel, or with `projection` a CLIPTextModelWithProjection; width 32."""
+def clip_text(
+    projection: int | None = None,
+    layers: int = 3,
+    seed: int = 0,
+    positions: int = 77,
+    width: int = 32,
+) -> Any:
+    """A CLIPTextModel, or with `projection` a CLIPTextModelWithProjection."""
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
     n = tok.clip_size()
     config = CLIPTextConfig(
         vocab_size=n,
-        hidden_size=32,
+        hidden_size=width,
         intermediate_size=64,
         num_hidden_layers=layers,
         num_attention_heads=4,
-        max_position_embeddings=77,
+        max_position_embeddings=positions,
         projection_dim=projection or 32,
         bos_token_id=n - 2,
         eos_token_id=n - 1,
@@ -101,11 +107,11 @@ def _qwen_ids() -> dict[str, int]:
     }
 
 
-def qwen3() -> Any:
-    from transformers import Qwen3Config, Qwen3Model
+def qwen3(causal: bool = False) -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3Model
 
     torch.manual_seed(0)
-    return Qwen3Model(
+    return (Qwen3ForCausalLM if causal else Qwen3Model)(
         Qwen3Config(
             vocab_size=tok.qwen_size(),
             hidden_size=32,
@@ -164,12 +170,20 @@ def qwen25_vl() -> Any:
     )
 
 
-def vae(latent: int = 4, quant: bool = True, shift: float | None = None, blocks: int = 2) -> Any:
+def vae(
+    latent: int = 4,
+    quant: bool = True,
+    shift: float | None = None,
+    blocks: int = 2,
+    channels: int = 3,
+) -> Any:
     """A codec that makes images 2 ** (blocks - 1) times as large as its latents."""
     from diffusers import AutoencoderKL
 
     torch.manual_seed(0)
     return AutoencoderKL(
+        in_channels=channels,
+        out_channels=channels,
         latent_channels=latent,
         block_out_channels=(8,) * (blocks - 1) + (16,),
         layers_per_block=1,
@@ -180,6 +194,23 @@ def vae(latent: int = 4, quant: bool = True, shift: float | None = None, blocks:
         shift_factor=shift,
         use_quant_conv=quant,
         use_post_quant_conv=quant,
+    )
+
+
+def movq() -> Any:
+    """The codec of the Kandinsky models."""
+    from diffusers import VQModel
+
+    torch.manual_seed(0)
+    return VQModel(
+        block_out_channels=[32, 32],  # the spatial norm has 32 groups whatever norm_num_groups says
+        down_block_types=["DownEncoderBlock2D", "AttnDownEncoderBlock2D"],
+        up_block_types=["AttnUpDecoderBlock2D", "UpDecoderBlock2D"],
+        latent_channels=4,
+        norm_num_groups=4,
+        norm_type="spatial",
+        num_vq_embeddings=12,
+        vq_embed_dim=4,
     )
 
 

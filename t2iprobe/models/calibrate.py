@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.batches import disagreement
+from t2iprobe.models.batches import disagreement, images_differ
 from t2iprobe.models.calls import asked_steps, images_of
 from t2iprobe.models.grid import image_counts, rectangle
 from t2iprobe.models.model import Model
@@ -27,9 +27,9 @@ from t2iprobe.models.rows import (
 )
 from t2iprobe.models.schedule import ScheduledCall, conditional_schedule
 from t2iprobe.models.sites import Stream
-from t2iprobe.models.streams import Geometry, Labeller, Reading
+from t2iprobe.models.streams import Geometry, Labeller, Reading, equal_start
 from t2iprobe.models.tokens import Segment, match_segments
-from t2iprobe.models.trace import Call, EncoderPass, Print, Trace
+from t2iprobe.models.trace import Call, EncoderPass, Print, Trace, as_tokens
 from t2iprobe.models.trial import image_size, rehearse, short_calls
 
 
@@ -46,7 +46,7 @@ class Denoiser:
         readings: by path and stream, how a site is read.
         grids: image tokens -> (height, width), for the token counts that occur.
         segments: where the encoders' tokens are among the text states.
-        states_shape: shape of one prompt's text states.
+        states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
         moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
     """
 
@@ -113,12 +113,17 @@ def calibrate(model: Model) -> Calibration:
         denoisers[name] = found
         states = _conditional_states(calls, second.calls[name], found)
         found.segments = match_segments(states, first.passes)
-        found.states_shape = states.shape
+        only_picture = len(calls[0].arguments) == 1  # a later stage, which is given no text
+        found.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
     if not denoisers:
         raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {notes}")
     silent = [name for name in (*model.denoisers, *model.encoders) if name not in _ran(first)]
     notes += [f"{name} is not used in a call" for name in silent]
     moving = [f"{name}.{d.moves_in_batch}" for name, d in denoisers.items() if d.moves_in_batch]
+    dtype = str(model.provenance.get("dtype", "float32"))
+    alone = (first.output, second.output)
+    if not moving and double and images_differ(alone, double.output, dtype):
+        moving = ["the image"]
     if moving:
         notes.append(f"{moving[0]} differs between a batch and its prompts alone; batch size is 1")
     max_batch = 1 if moving or double is None else None
@@ -160,16 +165,18 @@ def _calibrate_denoiser(
     twice = double.calls[name][at] if double and name in double.calls else None
     if twice is not None:
         check_order(name, argument, unconditional, calls[at], others[at], twice)
+    text, other_text = (as_tokens(call[at].arguments[argument][row]) for call in (calls, others))
+    has_tokens = len(text.shape) == 2 and len(calls[at].arguments) > 1
     counts, grids = image_counts(calls[at], argument, size)
-    text = calls[at].arguments[argument][row]
     geometry = Geometry(
         image_counts=counts,
-        n_text=text.shape[0] if len(text.shape) == 2 else 0,
+        n_text=text.shape[0] if has_tokens else 0,
         rows=len(layouts[at]),
         row=row,
+        text_leading=equal_start(text.sample, other_text.sample) if has_tokens else 0,
         double_rows=len(twice.arguments[argument]) if twice else None,
     )
-    labeller = Labeller(geometry, text.sample if len(text.shape) == 2 else None)
+    labeller = Labeller(geometry, text.sample if has_tokens else None)
     labelled = labeller.run(calls[at].events, others[at].events, twice.events if twice else None)
     found.readings = {path: streams for path, streams in labelled.items() if streams}
     found.grids = grids
@@ -185,7 +192,7 @@ def _conditional_states(calls: Sequence[Call], others: Sequence[Call], found: De
     for index in first_step(calls):
         dependent = dependent_rows(calls[index], others[index], found.conditioning)
         if any(dependent):
-            return calls[index].arguments[found.conditioning][dependent.index(True)]
+            return as_tokens(calls[index].arguments[found.conditioning][dependent.index(True)])
     raise SiteError("no conditional call in the first step")
 
 

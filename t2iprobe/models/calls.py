@@ -9,19 +9,18 @@ import torch
 from t2iprobe.errors import ModelError
 from t2iprobe.models.model import Model
 
-STEP_NAMES = (
-    "num_inference_steps",
-    "prior_num_inference_steps",
-    "decoder_num_inference_steps",
-)
+_STEP_NAMES = ("steps", "num_steps", "n_steps", "sampling_steps")
+
+
+def step_names(model: Model) -> list[str]:
+    """The arguments of a call that say how many denoising steps its stages take: num_inference_steps and the like."""
+    return [n for n in model.call_names if n.endswith("inference_steps") or n in _STEP_NAMES]
 
 
 def asked_steps(model: Model) -> list[int]:
     """How many denoising steps each stage of a call is asked for: the call's own numbers, else the defaults."""
     parameters = inspect.signature(inspect.unwrap(type(model.pipe).__call__)).parameters
-    found = [
-        model.call.get(name, parameters[name].default) for name in STEP_NAMES if name in parameters
-    ]
+    found = [model.call.get(name, parameters[name].default) for name in step_names(model)]
     return [n for n in found if isinstance(n, int)]
 
 
@@ -46,7 +45,7 @@ def call_pipeline(
     """
     call = dict(model.call)
     if steps is not None:
-        call |= {name: steps for name in STEP_NAMES if name in model.call_names}
+        call |= dict.fromkeys(step_names(model), steps)
     single = len(prompts) == 1
     negative = call.get("negative_prompt")
     if isinstance(negative, str) and not single:

@@ -52,7 +52,7 @@ class DenoiserWatch:
         self._poolings, self._size = tuple(image_poolings), image_size
         self._texts, self._states, self._kept = texts, states, kept
         self._with_conditioning = with_conditioning
-        self._names, self._time = forward_names(module), timestep_name(module) or ""
+        self._names, self._time = forward_names(module), timestep_name(module)
         self.calls = 0
         self.conditional_calls = 0
         self.step: int | None = None
@@ -78,9 +78,9 @@ class DenoiserWatch:
         if self.conditional_calls == 0:
             self._conditioning(rows_of(states))
         self.conditional_calls += 1
-        self.step = self._scheduled(read_timestep(bound[self._time]))
+        self.step = self._scheduled(read_timestep(bound[self._time]) if self._time else None)
 
-    def _scheduled(self, level: float) -> int | None:
+    def _scheduled(self, level: float | None) -> int | None:
         """The step that this conditional call gives the activations of, if they are wanted."""
         schedule = self._found.schedule
         if self.conditional_calls > len(schedule):
@@ -88,7 +88,7 @@ class DenoiserWatch:
                 f"{self.name}: more denoiser calls than the {len(schedule)} of the rehearsal"
             )
         entry = schedule[self.conditional_calls - 1]
-        if abs(level - entry.timestep) > 1e-3 * max(1.0, abs(entry.timestep)):
+        if level is not None and abs(level - entry.timestep) > 1e-3 * max(1.0, abs(entry.timestep)):
             raise SiteError(
                 f"{self.name}: call {self.conditional_calls} is at noise level {level:g}, in the rehearsal it was at"
                 f" {entry.timestep:g}"
@@ -117,7 +117,7 @@ class DenoiserWatch:
 
     def _conditioning(self, rows: Sequence[Tensor]) -> None:
         """Weights over the text states of this batch, and the states themselves where they are wanted."""
-        own = [rows[row] for row in self._rows]
+        own = [rows[row].flatten(1) if rows[row].ndim == 3 else rows[row] for row in self._rows]
         site = Site(self.name, CONDITIONING, "text")
         if own[0].ndim != 2:  # one vector per prompt, no tokens
             if self._with_conditioning:
@@ -185,6 +185,11 @@ class DenoiserWatch:
 
     def _keep_text(self, site: Site, values: Tensor, weights: Tensor) -> None:
         n = values.shape[1]
+        if n == 0:  # a model that keeps its text from the first step in a cache
+            shape = (values.shape[0], weights.shape[1], values.shape[-1])
+            undefined = torch.full(shape, torch.nan, device=values.device)
+            self._kept.put(site, self.step, undefined, text_rows(self._states.names))
+            return
         weights = weights[..., :n]
         if weights.shape[-1] < n:  # pads behind the text states
             weights = torch.nn.functional.pad(weights, (0, n - weights.shape[-1]))

@@ -133,10 +133,11 @@ def _frames(model: Model, batches: list[GeneratedBatch]) -> Check:
 
 
 def _conditional_rows(model: Model, plan: CapturePlan, captured: list[GeneratedBatch]) -> Check:
-    """Swapping prompts must swap what is captured, whatever the guidance."""
+    """Swapping prompts must swap what is captured, whatever the guidance, and other prompts must give other values."""
     size = len(captured[0].requests)
     swapped = list(generate(model, requests()[::-1], plan, size, run_seed=0))[::-1]
     total = wrong = 0
+    alike = _alike(captured)
     for one, other in zip(captured, swapped, strict=True):
         for key, values in one.activations.items():
             back = other.activations[key].flip(0).nan_to_num()
@@ -146,11 +147,22 @@ def _conditional_rows(model: Model, plan: CapturePlan, captured: list[GeneratedB
     forms = "; ".join(
         f"{name}: {found.guidance}" for name, found in plan.calibration.denoisers.items()
     )
-    return Check(
-        "conditional rows are found",
-        wrong == 0,
-        f"{total - wrong} of {total} activations follow their prompt when the order of prompts is turned; {forms}",
-    )
+    follow = f"{total - wrong} of {total} activations follow their prompt"
+    sentence = f"{follow} when the order of prompts is turned; {forms}"
+    if alike:
+        sentence += f"; {alike[0]} is the same for every prompt, so its rows are not the prompts'"
+    return Check("conditional rows are found", wrong == 0 and not alike, sentence)
+
+
+def _alike(captured: list[GeneratedBatch]) -> list[str]:
+    """Sites of text streams whose mean is the same for every prompt: unconditional rows, taken for conditional ones."""
+    keys = [key for key in captured[0].activations if ":text/mean" in key]
+    values = {key: torch.cat([batch.activations[key] for batch in captured]) for key in keys}
+    return [
+        key.partition("/")[0]
+        for key, rows in values.items()
+        if float((rows - rows[0]).abs().max()) <= 1e-6 * float(rows.abs().max())
+    ]
 
 
 def _left_behind(model: Model, hooks: int, tensors: int) -> Check:

@@ -7,9 +7,7 @@ def image_counts(
     call: Call, argument: str, size: tuple[int, int]
 ) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
     """Possible numbers of image tokens, with their (height, width), from what the denoiser is given to denoise."""
-    name = next((key for key in call.arguments if key != argument), None)
-    if name is None:
-        return (), {}
+    name = next((key for key in call.arguments if key != argument), argument)
     shape = call.arguments[name][0].shape
     if len(shape) >= 3:
         height, width = shape[-2:]

@@ -5,6 +5,7 @@ encoder is a transformers model with a token embedding.
 """
 
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ from torch import nn
 
 from t2iprobe.capture import find_module, unwrap
 from t2iprobe.errors import ConfigError, ModelError, unknown
+from t2iprobe.models.sites import denoiser_blocks
 
 # What denoisers of diffusers call the noise level they are given, most specific first.
 TIMESTEP_NAMES = (
@@ -45,6 +47,8 @@ SET_BY_US = frozenset(
     }
 )
 
+_LEVEL_WORDS = ("time", "sigma", "noise")
+
 
 def forward_names(module: nn.Module) -> list[str]:
     """The parameter names of a module's forward, in order, without `self` and without the `**kwargs` catch-all."""
@@ -53,9 +57,14 @@ def forward_names(module: nn.Module) -> list[str]:
 
 
 def timestep_name(module: nn.Module) -> str | None:
-    """The forward argument that holds the noise level; None when the module takes none."""
+    """The forward argument that holds the noise level; None when the module takes none.
+
+    A denoiser that is not of diffusers may call it otherwise ("time", "noise_labels"): then the first argument whose
+    name speaks of it.
+    """
     names = forward_names(module)
-    return next((name for name in TIMESTEP_NAMES if name in names), None)
+    known = next((name for name in TIMESTEP_NAMES if name in names), None)
+    return known or next((n for n in names if any(word in n for word in _LEVEL_WORDS)), None)
 
 
 def token_embedding(module: nn.Module) -> nn.Embedding | None:
@@ -68,6 +77,17 @@ def token_embedding(module: nn.Module) -> nn.Embedding | None:
     except (NotImplementedError, AttributeError):
         return None
     return embedding if isinstance(embedding, nn.Embedding) else None
+
+
+def word_table(module: nn.Module) -> nn.Embedding | None:
+    """The embedding that takes a text encoder's token ids: the declared one, else the largest; None without any."""
+    tables = [child for child in module.modules() if isinstance(child, nn.Embedding)]
+    return token_embedding(module) or max(tables, key=lambda t: t.num_embeddings, default=None)
+
+
+def _is_codec(module: nn.Module) -> bool:
+    """Whether a module turns latents into pictures."""
+    return hasattr(module, "decode")
 
 
 @dataclass
@@ -113,17 +133,39 @@ class Model:
         found: dict[str, nn.Module] = {}
         for name, module in self.modules.items():
             seen = any(module is other for other in found.values())
-            if token_embedding(module) is not None and not seen:
+            if self._reads_words(module) and not seen:
                 found[name] = module
         return found
 
+    def _reads_words(self, module: nn.Module) -> bool:
+        """Whether a module declares a token embedding, or has one for a tokenizer's whole vocabulary."""
+        if token_embedding(module) is not None:
+            return True
+        table = word_table(module)
+        if table is None or _is_codec(module) or timestep_name(module) is not None:
+            return False
+        sizes = [len(t) for t in self._tokenizers.values() if hasattr(t, "__len__")]
+        return bool(sizes) and table.num_embeddings >= min(sizes)
+
     @cached_property
     def denoisers(self) -> dict[str, nn.Module]:
-        """Denoisers (UNets, transformers, priors, decoders) by component name."""
-        return {
+        """Denoisers (UNets, transformers, priors, decoders) by component name.
+
+        They are told by the noise level they are given. Where no component takes one (models of masked tokens), by
+        being made of blocks and neither a text encoder, another transformers model nor the codec.
+        """
+        rest = {name: module for name, module in self.modules.items() if name not in self.encoders}
+        timed = {
             name: module
-            for name, module in self.modules.items()
+            for name, module in rest.items()
             if token_embedding(module) is None and timestep_name(module) is not None
+        }
+        return timed or {
+            name: module
+            for name, module in rest.items()
+            if not hasattr(module, "get_input_embeddings")
+            and not _is_codec(module)
+            and denoiser_blocks(module)
         }
 
     def module(self, component: str, path: str) -> nn.Module:
@@ -137,16 +179,20 @@ class Model:
             self._found[key] = find_module(self.modules[component], path)
         return self._found[key]
 
+    @cached_property
+    def _tokenizers(self) -> dict[str, Any]:
+        return {
+            name: getattr(part, "tokenizer", part)
+            for name, part in getattr(self.pipe, "components", {}).items()
+            if hasattr(getattr(part, "tokenizer", part), "convert_ids_to_tokens")
+        }
+
     def tokenizer(self, encoder: str) -> Any | None:
         """The tokenizer that belongs to a text encoder, found by name, else the only one there is.
 
         Pipelines call it tokenizer, tokenizer_2, prior_tokenizer, processor, ...; a processor holds one inside.
         """
-        parts = {
-            name: getattr(part, "tokenizer", part)
-            for name, part in getattr(self.pipe, "components", {}).items()
-            if hasattr(getattr(part, "tokenizer", part), "convert_ids_to_tokens")
-        }
+        parts = self._tokenizers
         for old in ("text_encoder", "encoder", "bert"):
             if old in encoder and encoder.replace(old, "tokenizer") in parts:
                 return parts[encoder.replace(old, "tokenizer")]
@@ -178,7 +224,10 @@ def check_takes_prompt(pipe: Any, name: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a name=value argument: a YAML 1.2 scalar (true, 3, 1e-4, null), else the text itself."""
+    """The value of a name=value argument: a YAML 1.2 scalar (true, 3, 1e-4, null), else the text itself.
+
+    Text in brackets is a list or a mapping as JSON writes them: [1, 2].
+    """
     words = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -187,6 +236,11 @@ def parse_value(text: str) -> Any:
             return convert(text)
         except ValueError:
             continue
+    if text.startswith(("[", "{")):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
     return text
 
 

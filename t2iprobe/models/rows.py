@@ -19,13 +19,24 @@ def same_print(one: Print, other: Print) -> bool:
 
 
 def same_text(one: Tensor, other: Tensor) -> bool:
-    """Whether two rows of text states (tokens, channels) are one; of unequal lengths the shared start decides."""
+    """Whether two rows of text states (tokens, channels) are one.
+
+    Pads to the length of the prompts beside it make one text longer in another call: of unequal lengths the shared
+    start decides, or with pads on the left the shared end. Token ids, which have one channel, must be equal.
+    """
     n = min(one.shape[0], other.shape[0])
-    if one.ndim == 2 and one.shape[0] != other.shape[0] and n < 2:
+    if one.shape[0] == other.shape[0]:
+        return _near(one, other)
+    if one.ndim == 2 and n < 2:
         return False
-    a, b = one[:n], other[:n]
-    scale = max(float(a.norm()), float(b.norm()))
-    return float((a - b).norm()) <= _SAME * scale
+    return _near(one[:n], other[:n]) or _near(one[-n:], other[-n:])
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    if one.ndim == 2 and one.shape[-1] == 1:
+        return torch.equal(one, other)
+    scale = max(float(one.norm()), float(other.norm()))
+    return float((one - other).norm()) <= _SAME * scale
 
 
 def conditional_rows(rows: Sequence[Tensor], unconditional: Sequence[Tensor]) -> list[int]:
@@ -38,9 +49,15 @@ def conditional_rows(rows: Sequence[Tensor], unconditional: Sequence[Tensor]) ->
 
 
 def dependent_rows(one: Call, other: Call, name: str) -> list[bool]:
-    """For each row of an argument whether it differs between the two prompts."""
+    """For each row of an argument whether it differs between the two prompts, its number of pads left aside."""
     rows, others = one.arguments[name], other.arguments.get(name, [])
-    return [not same_print(a, b) for a, b in zip(rows, others, strict=False)]
+    return [not _unmoved(a, b) for a, b in zip(rows, others, strict=False)]
+
+
+def _unmoved(one: Print, other: Print) -> bool:
+    if one.shape == other.shape or len(one.shape) != 2 or one.shape[1:] != other.shape[1:]:
+        return same_print(one, other)
+    return same_text(one.sample, other.sample)
 
 
 def first_step(calls: Sequence[Call]) -> list[int]:
@@ -51,21 +68,33 @@ def first_step(calls: Sequence[Call]) -> list[int]:
 def conditioning_argument(calls: Sequence[Call], others: Sequence[Call]) -> str | None:
     """The argument that carries the text: it differs with the prompt, and stays the same from step to step.
 
-    Of several (token states and a pooled vector) the one with a token axis and the most values.
+    Of several (token states and a pooled vector) the one with a token axis and the most values; token ids only where
+    there are no states, masks and positions never.
     """
-    best: tuple[tuple[bool, bool, int], str] | None = None
+    best: tuple[tuple[bool, bool, bool, int], str] | None = None
     for index in first_step(calls):
         for name, rows in calls[index].arguments.items():
-            if not any(dependent_rows(calls[index], others[index], name)):
+            dependent = dependent_rows(calls[index], others[index], name)
+            own = [row for row, differs in zip(rows, dependent, strict=False) if differs]
+            if not own or _no_text(own[0]):
                 continue
             constant = all(
                 any(same_print(a, b) for b in later.arguments.get(name, []) for a in rows)
                 for later in calls[index + 1 :]
             )
-            score = (constant, len(rows[0].shape) == 2, math.prod(rows[0].shape))
+            shape = rows[0].shape
+            tokens = len(shape) == 2
+            score = (constant, tokens and shape[-1] > 1, tokens, math.prod(shape))
             if best is None or score > best[0]:
                 best = (score, name)
     return best[1] if best else None
+
+
+def _no_text(row: Print) -> bool:
+    """Whether a row is a mask, with at most two different values, or numbers positions one after the other."""
+    if len(row.shape) == 2 and row.shape[1] == 1 and row.shape[0] > 1:
+        return float(row.sample[:, 0].diff().abs().max()) <= 1
+    return len(row.shape) >= 1 and len(set(row.sample.flatten().tolist())) <= 2
 
 
 def guidance_words(layouts: Sequence[Sequence[bool]]) -> str:

@@ -31,7 +31,8 @@ def conditional_schedule(
     """The conditional calls of a full run with their steps.
 
     Calls at one noise level belong to one entry of the schedule. Schedulers of second order that evaluate between
-    entries (DPM2) see twice as many noise levels less one; there every other one is an entry.
+    entries (DPM2) see twice as many noise levels, less one or not; there every other one is an entry. With more
+    evaluations a step it is every third, and so on.
 
     Args:
         calls: every call of the run.
@@ -48,8 +49,8 @@ def conditional_schedule(
     if len(kept) in asked:  # one call a step, also where half precision makes two levels equal
         return [ScheduledCall(call.timestep, i, True) for i, call in enumerate(kept)], len(kept)
     levels = list(dict.fromkeys(call.timestep for call in kept))
-    between = any(len(levels) in (2 * n - 1, 2 * n) for n in asked) and len(levels) not in asked
-    entries = levels[::2] if between else levels
+    entries = levels[:: _evaluations(len(levels), asked)]
+    entries = entries[:-1] if len(entries) - 1 in asked else entries  # one more, where a run ends
     schedule: list[ScheduledCall] = []
     for index, call in enumerate(kept):
         step = entries.index(call.timestep) if call.timestep in entries else None
@@ -61,6 +62,18 @@ def conditional_schedule(
         )
         schedule.append(ScheduledCall(call.timestep, step, not moved and not repeated))
     return schedule, len(entries)
+
+
+def _evaluations(n_levels: int, asked: Sequence[int]) -> int:
+    """How many noise levels a step has; the last step may have fewer, or one more at the very end of the run."""
+    if n_levels in asked:
+        return 1
+    for spare in (0, 1):
+        for n in asked:
+            for each in range(2, n_levels + 1):
+                if n_levels - spare in (each * n, each * (n - 1) + 1):
+                    return each
+    return 1
 
 
 def _moved(one: Call, other: Call, argument: str) -> bool:

@@ -63,6 +63,7 @@ class Geometry:
         n_text: number of text tokens the denoiser is given; 0 when it gets none.
         rows: rows of the batch.
         row: the conditional row.
+        text_leading: text tokens at the front that are the same for both prompts.
         double_rows: rows of the batch for two prompts; None where batches fail.
     """
 
@@ -70,6 +71,7 @@ class Geometry:
     n_text: int
     rows: int
     row: int
+    text_leading: int
     double_rows: int | None
 
 
@@ -91,6 +93,13 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
+def equal_start(one: Tensor, other: Tensor) -> int:
+    """How many positions at the front of two (tokens, channels) samples are equal."""
+    n = min(one.shape[0], other.shape[0])
+    differs = (one[:n] != other[:n]).any(-1).nonzero()
+    return int(differs[0]) if len(differs) else n
+
+
 @dataclass
 class _Tokens:
     """One token tensor in both runs: (tokens, channels) samples of its conditional row."""
@@ -105,13 +114,11 @@ class _Tokens:
 
     def leading(self) -> int:
         """How many positions at the front are equal in both runs."""
-        n = min(self.first.shape[0], self.second.shape[0])
-        differs = (self.first[:n] != self.second[:n]).any(-1).nonzero()
-        return int(differs[0]) if len(differs) else n
+        return equal_start(self.first, self.second)
 
     def trailing(self) -> int:
         """How many positions at the end are equal in both runs."""
-        return _Tokens(self.first.flip(0), self.second.flip(0), self.axis).leading()
+        return equal_start(self.first.flip(0), self.second.flip(0))
 
     def same(self) -> bool:
         return _equal(self.first, self.second)
@@ -229,11 +236,21 @@ class Labeller:
             return self._image_alone(pair.n, counts)
         n_text = self.geometry.n_text
         leading, trailing = pair.leading(), pair.trailing()
-        for n in counts:
-            if pair.n >= n + n_text and n <= trailing:
-                return Layout((-n, None), self._text_within(leading, pair.n - n, pair.n))
-            if pair.n >= n + n_text and n <= leading:
+        exact = [n for n in counts if pair.n == n + n_text]  # pads and registers apart
+        for n in (*exact, *counts):
+            if pair.n < n + n_text:
+                continue
+            before, behind = n <= leading, n <= trailing
+            if (
+                before and behind
+            ):  # pads are equal too: the words must begin where they begin in the text alone
+                own = self.geometry.text_leading
+                before = abs(leading - n - own) < abs(leading - (pair.n - n - n_text) - own)
+            elif not before and not behind:
+                continue
+            if before:
                 return Layout((0, n), (pair.n - n_text, None))
+            return Layout((-n, None), self._text_within(leading, pair.n - n, pair.n))
         if (
             not counts and pair.n > n_text and trailing
         ):  # a prior: what it denoises is a vector among the tokens

@@ -5,14 +5,14 @@ which positions of them differ, and how long each axis is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from t2iprobe.capture import HookSet, find_module, unwrap
-from t2iprobe.models.model import Model, forward_names, timestep_name, token_embedding
+from t2iprobe.models.model import Model, forward_names, timestep_name, word_table
 
 CHANNELS = 8
 """Channels kept of every token position: the first ones, so that joined or padded text states are still recognised."""
@@ -34,22 +34,40 @@ class Print:
         return self.sample.select(axis, index)
 
 
+def as_tokens(states: Print) -> Print:
+    """Text states of several layers per token, (tokens, layers, width), as (tokens, layers * width)."""
+    if len(states.shape) != 3:
+        return states
+    n, layers, width = states.shape
+    return Print((n, layers * width), states.sample[:, 0])
+
+
 def fingerprint(tensor: Tensor) -> Print:
     """A small float32 sample of a tensor on the CPU."""
     values = tensor.detach()
-    if values.ndim >= 4:
-        flat = values.flatten(1)
-        values = flat[:, :: max(1, flat.shape[1] // _MAP_VALUES)]
+    if (
+        values.ndim >= 4
+    ):  # by index: flattening would copy a large tensor whose axes are not in order
+        inner = values.shape[1:]
+        at = torch.arange(0, inner.numel(), max(1, inner.numel() // _MAP_VALUES))
+        where = torch.unravel_index(at.to(values.device), inner)
+        values = values[(slice(None), *where)]
     elif values.ndim >= 1:
         values = values[..., :CHANNELS]
     return Print(tuple(tensor.shape), values.to("cpu", torch.float32, copy=True))
 
 
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor in a nested output or argument with a dotted name: tuples by position, mappings by key."""
+    """Every tensor in a nested output or argument with a dotted name.
+
+    Tuples go by position, mappings by key, dataclasses by field.
+    """
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, Mapping):
+        return
+    if is_dataclass(value) and not isinstance(value, Mapping):
+        value = {part.name: getattr(value, part.name) for part in fields(value)}
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from tensors_in(item, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list | tuple):
@@ -63,22 +81,34 @@ def bind(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def rows_of(value: Any) -> list[Tensor]:
-    """A batched argument as one tensor per row: a tensor is cut along its first axis, a list is rows already."""
+    """A batched argument as one tensor per row: a tensor is cut along its first axis, a list is rows already.
+
+    Whole numbers count too, as some denoisers take token ids: a row of n ids becomes (n, 1), a picture of ids
+    (1, height, width). A row of text states with several layers per token, (tokens, layers, width), stays as it is.
+    """
     if isinstance(value, Tensor):
-        return list(value) if value.ndim >= 2 and value.is_floating_point() else []
+        return [_as_floats(row) for row in value] if value.ndim >= 2 and _is_number(value) else []
     if isinstance(value, list | tuple) and value:
         flat = [
             item[0] if isinstance(item, list | tuple) and len(item) == 1 else item for item in value
         ]
-        if all(
-            isinstance(item, Tensor) and item.is_floating_point() and item.ndim for item in flat
-        ):
-            return flat
+        if all(isinstance(item, Tensor) and _is_number(item) and item.ndim for item in flat):
+            return [_as_floats(item) for item in flat]
     return []
 
 
+def _is_number(value: Tensor) -> bool:
+    return value.dtype != torch.bool and not value.is_complex()
+
+
+def _as_floats(row: Tensor) -> Tensor:
+    if row.is_floating_point():
+        return row
+    return row.float().unsqueeze(0 if row.ndim == 2 else -1)
+
+
 def batched_arguments(bound: Mapping[str, Any]) -> Iterator[tuple[str, list[Tensor]]]:
-    """Batched float arguments of a denoiser call by dotted name; dictionaries of extra conditions are opened."""
+    """Batched arguments of a denoiser call by dotted name; dictionaries of extra conditions are opened."""
     for name, value in bound.items():
         if isinstance(value, Mapping):
             for inner, rows in batched_arguments(value):
@@ -131,6 +161,15 @@ class Trace:
     output: Any = None
 
 
+def _differ(before: Mapping[str, list[Print]], now: Mapping[str, list[Print]]) -> bool:
+    """Whether the first argument of two calls, the picture in the making, differs."""
+    name = next(iter(now), None)
+    if name is None or name not in before:
+        return True
+    pairs = zip(before[name], now[name], strict=False)
+    return any(a.shape != b.shape or not torch.equal(a.sample, b.sample) for a, b in pairs)
+
+
 class Tracer:
     """Watches one pipeline call.
 
@@ -161,6 +200,14 @@ class Tracer:
         names, time = forward_names(module), timestep_name(module)
         calls: list[Call] = []
 
+        def level(bound: dict[str, Any], arguments: dict[str, list[Print]]) -> float:
+            """The noise level; where a denoiser takes none, how often its first argument has changed."""
+            if time is not None:
+                return read_timestep(bound[time])
+            if not calls:
+                return 0.0
+            return calls[-1].timestep + float(_differ(calls[-1].arguments, arguments))
+
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             bound = bind(names, args, kwargs)
             arguments = {
@@ -168,7 +215,7 @@ class Tracer:
                 for name, rows in batched_arguments(bound)
                 if name != time
             }
-            calls.append(Call(read_timestep(bound[time or ""]), arguments))
+            calls.append(Call(level(bound, arguments), arguments))
             trace.calls[component] = calls
 
         hooks.before(module, begin)
@@ -184,11 +231,9 @@ class Tracer:
         self, hooks: HookSet, trace: Trace, component: str, module: nn.Module
     ) -> None:
         passes: list[EncoderPass] = []
-        declared = token_embedding(module)
+        table = word_table(module)
         for path, child in module.named_modules():
-            if isinstance(child, nn.Embedding) and (
-                declared is None or child.weight is declared.weight
-            ):
+            if isinstance(child, nn.Embedding) and table and _same_table(child, table):
 
                 def begin(args: tuple[Any, ...], kwargs: dict[str, Any], path: str = path) -> None:
                     ids = args[0] if args else next(iter(kwargs.values()))
@@ -221,3 +266,13 @@ class Tracer:
 
         hooks.before(module, lambda args, kwargs: note("in", bind(names, args, kwargs)))
         hooks.after(module, lambda _args, _kwargs, output: note("out", output))
+
+
+def _same_table(one: nn.Embedding, other: nn.Embedding) -> bool:
+    """Whether two embeddings hold the same words.
+
+    T5 declares `shared` and calls `encoder.embed_tokens`; both have one weight unless the tie was lost, as it is when
+    weights come from a single file or are offloaded. Then the size tells.
+    """
+    sizes = [(table.num_embeddings, table.embedding_dim) for table in (one, other)]
+    return one.weight is other.weight or sizes[0] == sizes[1]

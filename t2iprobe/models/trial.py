@@ -1,6 +1,7 @@
 """The calls that calibration makes: one rehearsal at full length, and short ones that differ in the prompt."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,6 +18,24 @@ PROMPTS = ("a red circle left of a blue square", "one blue square above one red 
 SHORT_STEPS = 2
 """Steps of the short calls: several families cannot do one."""
 
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a pipeline raises that is called with too little or in a way it was not made for."""
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error's text, its class where it has none."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
 
 def _generators(n: int) -> list[torch.Generator]:
     return [torch.Generator("cpu").manual_seed(0) for _ in range(n)]
@@ -27,17 +46,31 @@ def rehearse(model: Model) -> Trace:
     tracer = Tracer(model, {}, detail=0)
     try:
         return tracer.run(lambda: call_pipeline(model, PROMPTS[:1], _generators(1), "np"))
-    except (TypeError, ValueError, NameError, ImportError, AttributeError, IndexError) as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        image = any(name in model.call_names for name in ("image", "control_image", "mask_image"))
-        hint = (
-            "it seems to need an image; use a text-to-image checkpoint"
-            if image
-            else "install what it names, or pass what it lacks with --pipe-arg name=value"
-        )
+    except torch.OutOfMemoryError as error:
         raise ModelError(
-            f"{model.name}: {model.class_name} cannot be called with a prompt alone: {what}; {hint}"
+            f"{model.name}: no memory for one image; use --offload model, or a smaller --height and --width"
         ) from error
+    except _FAILURES as error:
+        raise _cannot(model, error) from error
+
+
+def _cannot(model: Model, error: Exception) -> ModelError:
+    """Why a pipeline gives no image for a prompt, in one line."""
+    optional = getattr(type(model.pipe), "_optional_components", [])
+    parts = getattr(model.pipe, "components", {})
+    missing = [name for name, part in parts.items() if part is None and name not in optional]
+    if missing:
+        return ModelError(
+            f"{model.name}: {model.class_name} fails without its {' and its '.join(missing)}, which the checkpoint does"
+            " not have; give the folder of a whole pipeline"
+        )
+    if any(name in model.call_names for name in ("image", "control_image", "mask_image")):
+        hint = "it seems to need an image; use a text-to-image checkpoint"
+    else:
+        hint = "install what it names, or pass what it lacks with --pipe-arg name=value"
+    return ModelError(
+        f"{model.name}: {model.class_name} cannot be called with a prompt alone: {_said(error)}; {hint}"
+    )
 
 
 def image_size(images: Any, class_name: str) -> tuple[int, int]:
@@ -71,27 +104,26 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
         sites[name] = layers + norms_outside(module, layers)
     tracer = Tracer(model, sites, detail=4)
 
-    def trace(prompts: Sequence[str], steps: int | None) -> Trace:
+    def trace(prompts: Sequence[str], kind: str, steps: int | None) -> Trace:
         def call() -> Any:
-            return call_pipeline(model, prompts, _generators(len(prompts)), "latent", steps)
+            return call_pipeline(model, prompts, _generators(len(prompts)), kind, steps)
 
         return tracer.run(call)
 
     notes: list[str] = []
-    steps: int | None = SHORT_STEPS
+    for kind, steps in product(("latent", "np"), (SHORT_STEPS, None)):  # the last is the rehearsal
+        try:
+            first = trace(PROMPTS[:1], kind, steps)
+        except _FAILURES as error:
+            if (kind, steps) == ("np", None):
+                raise _cannot(model, error) from error
+            continue
+        if not _row_counts(rehearsal) - _row_counts(first):
+            break  # else a stage or a form of guidance comes later in a run
+    second = trace(PROMPTS[1:], kind, steps)
     try:
-        first = trace(PROMPTS[:1], steps)
-    except (ValueError, RuntimeError, IndexError, ZeroDivisionError):
-        first = None
-    if first is None or _row_counts(rehearsal) - _row_counts(first):
-        steps = None  # a stage or a form of guidance that comes later in a run
-        first = trace(PROMPTS[:1], steps)
-    second = trace(PROMPTS[1:], steps)
-    try:
-        double = trace(PROMPTS, steps)
-    except (ValueError, RuntimeError, TypeError, IndexError, AttributeError) as error:
-        notes.append(
-            f"several prompts at once fail ({str(error).splitlines()[0][:80]}); batch size is 1"
-        )
+        double = trace(PROMPTS, kind, steps)
+    except _FAILURES as error:
+        notes.append(f"several prompts at once fail ({_said(error)[:80]}); batch size is 1")
         return first, second, None, notes
     return first, second, double, notes
