@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from t2iprobe.budget import parse_duration
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.settings import LoadSettings
 
@@ -43,7 +44,8 @@ class RunConfig(LoadSettings):
     seed: int = 0
     """Seed of the whole run: which tasks, which noise, which folds."""
     batch_size: int = 16
-    """Images generated at a time. Batches are fixed by the task list, so results do not depend on interruptions."""
+    """Images generated at a time at most, in whole tasks. Batches are fixed by the task list, so results do not depend
+    on interruptions."""
     at: str = "0,0.25,0.5,0.75,1"
     """Denoising steps to read: fractions of the schedule, e.g. 0,0.5,1, or step indices, e.g. 2,5,9."""
     sites: tuple[str, ...] = ("default",)
@@ -56,18 +58,23 @@ class RunConfig(LoadSettings):
     """Cross-validation folds; no scene is ever in two of them."""
     resamples: int = 2000
     """Bootstrap resamples and permutations behind every interval and p-value."""
+    budget: str | None = None
+    """End within this time, the report included, with as many whole tasks as fit: 90s, 30m or 1h30m. The same command
+    again makes more of them."""
 
     def __post_init__(self) -> None:
         """Reject numbers that cannot be meant.
 
         Raises:
-            ConfigError: a count is below its minimum.
+            ConfigError: a count is below its minimum, or the budget is no time.
         """
         super().__post_init__()
         minimum = {"tasks": 1, "seeds": 1, "seed": 0, "batch_size": 1, "folds": 2, "resamples": 99}
         for name, low in minimum.items():
             if getattr(self, name) < low:
                 raise ConfigError(f"--{flag(name)} {getattr(self, name)}: must be {low} or more")
+        if self.budget is not None:
+            parse_duration(self.budget)
 
     @property
     def steps_to_read(self) -> tuple[float, ...]:
@@ -92,7 +99,7 @@ class RunConfig(LoadSettings):
 
 
 # Settings that say where or how loudly a run works, not what it computes.
-NOT_PART_OF_THE_RESULT = frozenset({"out", "yes", "config", "local"})
+NOT_PART_OF_THE_RESULT = frozenset({"out", "yes", "config", "local", "budget"})
 
 
 def flag(name: str) -> str:

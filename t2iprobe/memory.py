@@ -2,9 +2,20 @@
 
 import resource
 import sys
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
 
 
 def peak_bytes() -> int:
-    """Largest resident memory so far, in bytes; the system counts in bytes on macOS, in kibibytes elsewhere."""
+    """Largest resident memory so far, in bytes.
+
+    Linux counts it for the program itself (VmHWM); `getrusage`, used elsewhere, may start from what the parent process
+    held, in bytes on macOS and in kibibytes on other systems.
+    """
+    if _STATUS.is_file():
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

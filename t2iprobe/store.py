@@ -167,15 +167,20 @@ class RunFolder:
         state: dict[str, Any] = self.manifest["stages"].get(name, {})
         return state
 
-    def set_stage(self, name: str, status: str, **facts: Any) -> None:
-        """Record the state of a stage in run.json."""
+    def set_stage(self, name: str, status: str | None = None, **facts: Any) -> None:
+        """Record the state of a stage in run.json, and facts about it; without a status it keeps the one it has."""
         stages = self.manifest["stages"]
-        stages[name] = stages.get(name, {}) | {"status": status} | facts
+        known = {} if status is None else {"status": status}
+        stages[name] = stages.get(name, {}) | known | facts
         self.update(stages=stages)
 
     def is_done(self, name: str) -> bool:
         """Whether a stage has finished."""
         return self.stage(name).get("status") == "done"
+
+    def has_results(self, name: str) -> bool:
+        """Whether a stage left whole results: it has finished, or a budget stopped it after whole tasks."""
+        return self.stage(name).get("status") in ("done", "stopped")
 
     def image(self, task_id: str, image_index: int) -> Path:
         """Where one image lies. Names come from ids, never from prompts."""

@@ -124,7 +124,7 @@ def folder(tmp_path: Path) -> RunFolder:
     headline = {"denoiser": place, "text_encoder": {"site": None}, "bag_of_words": {"scene": 0.1}}
     write_json(run.path / "headline.json", headline)
     write_table(run.path / "probes.parquet", [{"coding": "slot", "constituent": "all", "r2": None}])
-    run.set_stage("generate", "done", cost={"wall_s": 1.0})
+    run.set_stage("generate", "done", seconds=1.0)
     return run
 
 

@@ -180,7 +180,13 @@ def test_run_json_traces_the_result(finished: RunFolder) -> None:
     assert manifest["versions"]["torch"]
     assert set(manifest["stages"]) == set(stages.STAGES)
     assert manifest["fold_overlap"] == 0
-    assert manifest["counts"] == {"tasks": 40, "images_asked": 80, "images_done": 80, "unscored": 0}
+    assert manifest["counts"] == {
+        "tasks": 40,
+        "tasks_done": 40,
+        "images_asked": 80,
+        "images_done": 80,
+        "unscored": 0,
+    }
 
 
 def test_a_missing_shard_is_an_error_until_the_run_makes_it_again(

@@ -1,5 +1,8 @@
 """`t2iprobe run`."""
 
+import time
+
+from t2iprobe.budget import Budget
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
 from t2iprobe.models.names import local_folder
@@ -12,19 +15,22 @@ held-out combinations, and correlate decodability with success. The same command
   t2iprobe run --tasks 64 --seeds 2 --out runs/quick
   t2iprobe run --model shapes-unet --at 0,0.5,1
   t2iprobe run --model stabilityai/stable-diffusion-3.5-medium --device cuda:0
+  t2iprobe run --budget 30m                        as many tasks as fit into half an hour; again for more
   t2iprobe run --config run.yaml --seeds 8"""
 
 
 def main(arguments: list[str]) -> int:
     """Run the main job and print its summary."""
+    start = time.monotonic()
     config = parse(RunConfig, arguments, "run", DESCRIPTION)
+    budget = None if config.budget is None else Budget(config.budget, start)
     if not (config.folder / "run.json").exists():  # a finished run can do without its model
         local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe import stages
     from t2iprobe.report.terminal import print_summary
     from t2iprobe.store import read_json
 
-    folder = stages.run(config)
+    folder = stages.run(config, budget)
     print_summary(read_json(folder.path / "summary.json"))
     print(f"report: {folder.path / 'report.html'}")
     return 0

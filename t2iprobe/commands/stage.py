@@ -48,7 +48,7 @@ def _again(stage: str, arguments: list[str]) -> int:
 
     folder = RunFolder.existing(config.run)
     before = stages.STAGES[: stages.STAGES.index(stage)]
-    missing = [name for name in before if not folder.is_done(name)]
+    missing = [name for name in before if not folder.has_results(name)]
     if missing:
         raise DataError(
             f"{config.run}: the stage '{missing[0]}' has not finished; continue the run first with `t2iprobe run`"

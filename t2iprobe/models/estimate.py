@@ -1,117 +1,86 @@
-"""What a run will take, measured on two images, and what it can show at best."""
+"""What an image takes, measured on the first images of a run."""
 
 import io
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from t2iprobe.errors import ConfigError
-from t2iprobe.memory import peak_bytes
 from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan, bytes_per_image
+from t2iprobe.models.plan import CapturePlan
 
-POWER = 0.8
-LEVEL = 0.05
+AFFORDABLE = 30.0
+"""Seconds that a whole batch may take to be measured; above it, two images are."""
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Cost and reach of a run.
+class Measured:
+    """What some images took.
 
     Attributes:
-        n_images: images of the run.
-        seconds_per_image: wall time of one image, capture included.
-        seconds: of all images; scoring and probing come on top and are small beside it.
-        peak_bytes: memory at most, so far in this process; the number of images does not change it.
-        device_bytes: memory at most on the GPU; None where there is none.
-        disk_bytes: images and activations.
-        smallest_correlation: smallest Spearman correlation over tasks that the run finds with 80% power; None below
-            four tasks.
+        seconds: wall time of one image, capture and saving included.
+        png_bytes: of one image.
+        activation_bytes: of one image.
+        sample: the images.
     """
 
-    n_images: int
-    seconds_per_image: float
     seconds: float
-    peak_bytes: int
-    device_bytes: int | None
-    disk_bytes: int
-    smallest_correlation: float | None
+    png_bytes: int
+    activation_bytes: int
+    sample: GeneratedBatch
+
+    @property
+    def n_images(self) -> int:
+        """How many images were made at once."""
+        return len(self.sample.images)
 
 
-def smallest_correlation(n_tasks: int) -> float | None:
-    """Smallest Spearman correlation that n tasks show with 80% power at a two-sided level of 5%.
-
-    tanh((z_0.975 + z_0.8) sqrt(1.06 / (n - 3))): Fisher's z with the variance of Fieller, Hartley and Pearson (1957,
-    section 3) for ranks.
-    """
-    if n_tasks < 4:
-        return None
-    z = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
-    return math.tanh(z * math.sqrt(1.06 / (n_tasks - 3)))
-
-
-def estimate(
-    model: Model,
-    plan: CapturePlan,
-    requests: Sequence[ImageRequest],
-    n_tasks: int,
-    n_constituents: int,
-    run_seed: int,
-) -> Estimate:
-    """Measure the first two images of a run and reckon the rest.
+def measure(
+    model: Model, plan: CapturePlan, requests: Sequence[ImageRequest], run_seed: int
+) -> Measured:
+    """Make some images in one batch, as a run does, and time them.
 
     Args:
-        model: a loaded model.
+        model: a calibrated model, so that nothing is done for the first time.
         plan: what is captured.
-        requests: every image of the run.
-        n_tasks: tasks of the run.
-        n_constituents: constituents of the family.
+        requests: the images.
         run_seed: seed of the run.
 
     Raises:
-        ConfigError: the run has no image.
+        ConfigError: there is no image to make.
     """
     if not requests:
         raise ConfigError("the run has no image; raise --tasks or --seeds")
-    first = list(requests[:2])
-    _reset_device()
     start = time.perf_counter()
-    made = list(generate(model, first, plan, len(first), run_seed))
-    each = (time.perf_counter() - start) / len(first)
-    pictures = _png_bytes(made) // len(first)
-    n = len(requests)
-    return Estimate(
-        n_images=n,
-        seconds_per_image=each,
-        seconds=each * n,
-        peak_bytes=peak_bytes(),
-        device_bytes=_device_bytes(),
-        disk_bytes=n * (pictures + bytes_per_image(plan, n_constituents)),
-        smallest_correlation=smallest_correlation(n_tasks),
-    )
+    made = next(iter(generate(model, requests, plan, len(requests), run_seed)))
+    sizes = [_png_bytes(made, row) for row in range(len(made.images))]
+    n = len(sizes)
+    kept = sum(values.numel() * values.element_size() for values in made.activations.values())
+    return Measured((time.perf_counter() - start) / n, sum(sizes) // n, kept // n, made)
 
 
-def _png_bytes(batches: Sequence[GeneratedBatch]) -> int:
-    total = 0
-    for batch in batches:
-        for image in batch.images:
-            file = io.BytesIO()
-            image.save(file, format="PNG")
-            total += file.tell()
-    return total
+def measure_like_the_run(
+    model: Model, plan: CapturePlan, batch: Sequence[ImageRequest], run_seed: int
+) -> Measured:
+    """Time the first two images, and the whole first batch where that takes at most `AFFORDABLE` seconds.
+
+    Args:
+        model: a calibrated model.
+        plan: what is captured.
+        batch: the first batch of the run.
+        run_seed: seed of the run.
+
+    Raises:
+        ConfigError: there is no image to make.
+    """
+    two = measure(model, plan, batch[:2], run_seed)
+    if len(batch) <= 2 or two.seconds * len(batch) > AFFORDABLE:
+        return two
+    return measure(model, plan, batch, run_seed)
 
 
-def _reset_device() -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _device_bytes() -> int | None:
-    import torch
-
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+def _png_bytes(batch: GeneratedBatch, row: int) -> int:
+    file = io.BytesIO()
+    batch.images[row].save(file, format="PNG")
+    return file.tell()

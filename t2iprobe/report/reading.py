@@ -178,7 +178,7 @@ def missing_stage(folder: Path, run: Mapping[str, Any]) -> str | None:
     absent = {stage for name, stage in STAGE_OF_FILE.items() if not (folder / name).is_file()}
     for stage in STAGES:
         status = pick(run, "stages", stage, "status")
-        if stage in absent or status not in (None, "done"):
+        if stage in absent or status not in (None, "done", "stopped"):
             return stage
     return None
 

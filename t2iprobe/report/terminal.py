@@ -82,12 +82,17 @@ def _key_numbers(summary: Mapping[str, Any]) -> Table:
     if outcomes:
         said = ", ".join(f"{count(outcomes[name])} {name}" for name in outcomes)
         table.add_row("images", count(summary.get("n_images")), _text(said))
+    if pick(summary, "stopped") is not None:
+        asked = (
+            f"of {count(pick(summary, 'tasks_asked'))}: stopped by the {pick(summary, 'stopped')}"
+        )
+        table.add_row("tasks", count(pick(summary, "n_tasks")), _text(asked))
     cost = summary.get("cost")
     if cost:
         memory = number(pick(cost, "peak_rss_mb"))
         used = "" if memory is None else f"{size(memory * 1e6)} memory"
         made = f"{decimal(pick(cost, 'images_per_s'))} images/s"
-        table.add_row("generation", duration(pick(cost, "wall_s")), _text(made, used))
+        table.add_row("wall time", duration(pick(cost, "wall_s")), _text(made, used))
     return table
 
 

@@ -4,26 +4,36 @@ generate -> score -> probe -> correlate -> report. Each can be run again without
 """
 
 import time
-from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
+from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig, resolved
 from t2iprobe.errors import ConfigError
 from t2iprobe.families import load_family
 from t2iprobe.progress import console
+from t2iprobe.stages.cost import StageClock, settle
 from t2iprobe.store import RunFolder
 
-# In order; each module has `run(folder, config)`.
+# In order; each module has `run(folder, config)`, the first one with a budget behind.
 STAGES = ("generate", "score", "probe", "correlate", "report")
 
 
-def run(config: RunConfig) -> RunFolder:
+def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
     """Run every stage that has not finished; a finished run is left as it is.
+
+    Args:
+        config: the settings.
+        budget: the time the run has to end in, when it began to run out before this call; that of the settings if not
+            given, from now on.
 
     Raises:
         ConfigError: the run folder holds a run with other settings.
         DataError: the folder is in use or holds something else.
     """
+    start: float | None = time.monotonic()
+    if budget is None and config.budget is not None:
+        budget = Budget(config.budget)
     fingerprint = load_family(config.family).fingerprint
     if not RunFolder(config.folder).manifest_path.exists():
         import_module("t2iprobe.stages.generate").check(config)
@@ -38,7 +48,9 @@ def run(config: RunConfig) -> RunFolder:
         try:
             for stage in STAGES:
                 if not folder.is_done(stage):
-                    run_stage(stage, folder, config)
+                    run_stage(stage, folder, config, budget=budget, start=start)
+                    start = None
+            settle(folder)
         finally:
             folder.discard_if_empty()
     return folder
@@ -56,17 +68,38 @@ def _check_family(folder: RunFolder, config: RunConfig, fingerprint: str) -> Non
         )
 
 
-def run_stage(name: str, folder: RunFolder, config: RunConfig) -> None:
-    """Run one stage and record its state in run.json."""
-    work: Callable[[RunFolder, RunConfig], None] = import_module(f"t2iprobe.stages.{name}").run
+def run_stage(
+    name: str,
+    folder: RunFolder,
+    config: RunConfig,
+    *,
+    budget: Budget | None = None,
+    anew: bool = False,
+    start: float | None = None,
+) -> None:
+    """Run one stage and record its state and its cost in run.json.
+
+    Args:
+        name: one of `STAGES`.
+        folder: the run.
+        config: its settings.
+        budget: the time the run has to end in; only generation can stop half way.
+        anew: what the stage took before does not count.
+        start: reading of `time.monotonic` when its preparation began; now if not given.
+    """
+    extra: dict[str, Any] = {"budget": budget} if name == "generate" else {}
+    clock = StageClock(folder, name, anew=anew, start=start)
     folder.set_stage(name, "running")
-    start = time.monotonic()
-    work(folder, config)
-    folder.set_stage(name, "done", seconds=round(time.monotonic() - start, 2))
+    try:
+        state = import_module(f"t2iprobe.stages.{name}").run(folder, config, **extra)
+    finally:
+        clock.note()
+    folder.set_stage(name, state or "done")
 
 
 def rerun(folder: RunFolder, config: RunConfig, first: str) -> None:
     """Run a stage and everything that depends on it again, from what the run folder holds."""
     with folder.locked():
         for stage in STAGES[STAGES.index(first) :]:
-            run_stage(stage, folder, config)
+            run_stage(stage, folder, config, anew=True)
+        settle(folder)

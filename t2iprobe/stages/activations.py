@@ -89,22 +89,23 @@ def shard_metadata(
     timesteps: dict[str, dict[int, float]],
     encoders: dict[str, dict[str, Any]],
 ) -> dict[str, str]:
-    """What a shard says of its rows; safetensors metadata are strings.
+    """What a shard says of its rows: one string, since safetensors writes several in an order that changes.
 
     Args:
         entries: the image of each row.
         timesteps: denoiser -> step -> the scheduler's value.
         encoders: task id -> what each text encoder made of the prompt (see `tasks.jsonl`).
     """
-    return {
-        "entries": json.dumps([[e.task_id, e.image_index, e.invalid] for e in entries]),
-        "timesteps": json.dumps(timesteps),
-        "encoders": json.dumps(encoders),
+    facts = {
+        "entries": [[e.task_id, e.image_index, e.invalid] for e in entries],
+        "timesteps": timesteps,
+        "encoders": encoders,
     }
+    return {"facts": json.dumps(facts)}
 
 
-def shard_facts(shard: Path) -> dict[str, str]:
-    """The metadata of a shard.
+def shard_facts(shard: Path) -> dict[str, Any]:
+    """What `shard_metadata` wrote into a shard: entries, timesteps and encoders.
 
     Raises:
         DataError: the file is cut or no shard.
@@ -113,8 +114,9 @@ def shard_facts(shard: Path) -> dict[str, str]:
 
     try:
         with safe_open(shard, framework="np") as file:
-            return dict(file.metadata())
-    except (SafetensorError, TypeError) as error:
+            facts: dict[str, Any] = json.loads(file.metadata()["facts"])
+            return facts
+    except (SafetensorError, TypeError, KeyError) as error:
         raise DataError(
             f"{shard} is broken ({error}): delete it and run the command of its run again, which makes it anew"
         ) from None
@@ -134,36 +136,32 @@ class ActivationReader:
             raise DataError(f"{folder.path} holds no activations: run `t2iprobe run` first")
 
         manifest = folder.manifest
-        asked = manifest["counts"].get("images_asked")
-        if asked is not None and len(self.entries) != asked:
+        wanted = manifest["counts"].get("images_done", manifest["counts"].get("images_asked"))
+        if wanted is not None and len(self.entries) != wanted:
             raise DataError(
-                f"{folder.path} holds activations of {len(self.entries)} of {asked} images: "
+                f"{folder.path} holds activations of {len(self.entries)} of {wanted} images: "
                 f"run `{manifest['command']}` again, which makes the missing ones"
             )
 
     @cached_property
-    def _metadata(self) -> list[dict[str, str]]:
+    def _facts(self) -> list[dict[str, Any]]:
         return [shard_facts(shard) for shard in self.shards]
 
     @property
     def entries(self) -> list[Entry]:
         """Every image, in row order."""
-        return [
-            Entry(*row) for metadata in self._metadata for row in json.loads(metadata["entries"])
-        ]
+        return [Entry(*row) for facts in self._facts for row in facts["entries"]]
 
     def timestep(self, key: Key) -> float | None:
         """The scheduler's value at the step of a key; None where there is no step."""
-        stored: dict[str, dict[str, float]] = json.loads(self._metadata[0]["timesteps"])
+        stored: dict[str, dict[str, float]] = self._facts[0]["timesteps"]
         return stored.get(key.component, {}).get(str(key.step))
 
     @property
     def encoders(self) -> dict[str, dict[str, Any]]:
         """Task id -> what each text encoder made of its prompt."""
         return {
-            task_id: found
-            for metadata in self._metadata
-            for task_id, found in json.loads(metadata["encoders"]).items()
+            task_id: found for facts in self._facts for task_id, found in facts["encoders"].items()
         }
 
     @cached_property

@@ -40,6 +40,20 @@ def draw(config: RunConfig, card: Card | None) -> RunTasks:
     return RunTasks(family, tasks, folds, seen)
 
 
+def restrict(drawn: RunTasks, ids: set[str], config: RunConfig) -> RunTasks:
+    """Some tasks of a run, as if it had asked for them alone: folds are made anew.
+
+    Raises:
+        DataError: they are too few for the folds.
+    """
+    rows = [row for row, task in enumerate(drawn.tasks) if task.id in ids]
+    if len(rows) == len(drawn.tasks):
+        return drawn
+    tasks = [drawn.tasks[row] for row in rows]
+    folds = fold_index(task_folds(tasks, config.folds, config.seed), len(tasks)).tolist()
+    return RunTasks(drawn.family, tasks, folds, [drawn.seen[row] for row in rows])
+
+
 def _scene_counts(family: Family, card: Card | None) -> tuple[int, ...] | None:
     if card is None:
         return None

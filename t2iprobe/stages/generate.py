@@ -8,26 +8,24 @@ import sys
 import time
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-
 from t2iprobe import registry
+from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig
-from t2iprobe.errors import DataError
-from t2iprobe.memory import peak_bytes
+from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.models.cards import find_card
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan, plan_capture, resolve_steps
-from t2iprobe.progress import bar, console
+from t2iprobe.models.plan import plan_capture, resolve_steps
+from t2iprobe.progress import console
 from t2iprobe.stages import drawing
-from t2iprobe.stages.activations import ActivationReader, Entry, shard_facts, shard_metadata
+from t2iprobe.stages.activations import ActivationReader
+from t2iprobe.stages.cost import StageClock
 from t2iprobe.stages.drawing import RunTasks
+from t2iprobe.stages.limit import Limit
+from t2iprobe.stages.maker import Job, Maker
+from t2iprobe.stages.pieces import Piece, keep_only
 from t2iprobe.stages.score import check_scorer
-from t2iprobe.store import RunFolder, atomic, intact_png
-
-Batch = list[ImageRequest]
+from t2iprobe.store import RunFolder
 
 
 def check(config: RunConfig) -> RunTasks:
@@ -43,107 +41,104 @@ def check(config: RunConfig) -> RunTasks:
     return drawn
 
 
-def run(folder: RunFolder, config: RunConfig) -> None:
-    """Make every image that is missing.
+def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> str:
+    """Make the images that are missing, or as many whole tasks of them as fit into a budget.
+
+    Returns:
+        "done", or "stopped" when the budget ended it: the folder then holds all images of some tasks and none of the
+        others, and tasks.jsonl lists the finished ones, with folds of their own.
 
     Raises:
-        DataError: the checkpoint is another one than when the run began.
-        ModelError: it cannot be loaded or used.
+        DataError: the checkpoint is another one than when the run began, or the finished tasks are too few to probe.
+        ConfigError: the budget is too short for another task.
+        ModelError: the model cannot be loaded or used.
         SiteError: a site cannot be found or read.
     """
+    clock = StageClock(folder, "generate")
     drawn = check(config)
     model = load_model(config.model, config)
     _remember_model(folder, model)
+    start = time.monotonic()
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     for note in plan.calibration.notes:
         console.print(f"note: {note}")
-    drawing.write(folder, drawn, {})
-    size = min(config.batch_size, plan.calibration.max_batch or config.batch_size)
-    requests = image_requests(drawn, config.seeds)
-    batches = [requests[start : start + size] for start in range(0, len(requests), size)]
-    missing = [
-        number for number, batch in enumerate(batches) if not _is_whole(folder, number, batch)
-    ]
-    _remove_stale(folder, len(batches))
-    counts = {"tasks": len(drawn.tasks), "images_asked": len(requests)}
-    folder.update(counts=counts, fold_overlap=drawn.fold_overlap)
-    seconds = _make(folder, model, plan, batches, missing, config)
-    drawing.write(folder, drawn, ActivationReader(folder).encoders)
-    n_images = len(requests)
-    n_made = sum(len(batches[number]) for number in missing)
-    folder.set_stage(
-        "generate", "running", batches=len(batches), cost=_cost(folder, seconds, n_made)
-    )
-    folder.update(counts=folder.manifest["counts"] | {"images_done": n_images})
+    calibration_s = time.monotonic() - start
+    maker = Maker(Job(folder, model, plan, drawn, config), clock)
+    limit = None
+    if budget is None or maker.next is None:
+        maker.make(None)
+    elif budget.left > calibration_s:  # which made a whole image: in less time none fits
+        limit = maker.limit(budget)
+        maker.make(limit)
+    if budget is None or maker.next is None:
+        _write(folder, drawn, drawn, maker.done)
+        return "done"
+    return _stop(folder, drawn, config, maker, budget, limit)
 
 
-def image_requests(drawn: RunTasks, seeds: int) -> Batch:
-    """Every image of a run, task by task."""
-    return [
-        ImageRequest(task.id, index, task.prompt, drawn.family.spans(task))
-        for task in drawn.tasks
-        for index in range(seeds)
-    ]
-
-
-def _make(
+def _stop(
     folder: RunFolder,
-    model: Model,
-    plan: CapturePlan,
-    batches: list[Batch],
-    missing: list[int],
+    drawn: RunTasks,
     config: RunConfig,
-) -> float:
-    """Make the missing batches; returns the seconds it took."""
-    n_images = sum(len(batch) for batch in batches)
-    n_missing = sum(len(batches[number]) for number in missing)
-    if n_missing < n_images:
-        console.print(f"{n_images - n_missing} of {n_images} images are there already")
-    start = time.monotonic()
-    with bar("generate", n_images, "images", done=n_images - n_missing) as progress:
-        for number in missing:
-            batch = batches[number]
-            for made in generate(model, batch, plan, len(batch), config.seed):
-                _save(folder, number, made)
-            progress.advance(len(batch))
-    return time.monotonic() - start
+    maker: Maker,
+    budget: Budget,
+    limit: Limit | None,
+) -> str:
+    """End with the tasks that are whole, if they are enough for the folds.
 
-
-def _save(folder: RunFolder, number: int, made: GeneratedBatch) -> None:
-    """Images first, the shard last: a shard says that its batch is whole."""
-    entries, encoders = [], {}
-    for row, request in enumerate(made.requests):
-        with atomic(folder.image(request.task_id, request.image_index)) as temporary:
-            made.images[row].save(temporary, format="PNG")
-        entries.append(Entry(request.task_id, request.image_index, made.invalid[row] or ""))
-        encoders[request.task_id] = {
-            "tokens": made.token_spans[row],
-            "lost": made.truncated[row],
-        }
-    facts = shard_metadata(entries, made.timesteps, encoders)
-    with atomic(folder.shard(number)) as temporary:
-        try:
-            save_file(made.activations, temporary, facts)
-        except SafetensorError as error:
-            raise DataError(
-                f"{folder.shard(number)} cannot be written ({error}): "
-                "what was finished is kept; free some space and run the same command again"
-            ) from None
-
-
-def _is_whole(folder: RunFolder, number: int, batch: Batch) -> bool:
+    Raises:
+        ConfigError: not one task more than before fits into the budget.
+        DataError: the tasks are too few.
+    """
+    ids = [task_id for piece in maker.done for task_id in piece.task_ids]
+    so_far = f"{len(ids)} of {len(drawn.tasks)} tasks"
+    later_are_done = all(folder.is_done(name) for name in ("score", "probe", "correlate", "report"))
+    if not maker.n_made and (not ids or later_are_done):
+        if ids:
+            folder.set_stage("generate", "stopped")
+        raise ConfigError(_too_short(maker, budget, limit, so_far))
     try:
-        shard_facts(folder.shard(number))
-    except (DataError, FileNotFoundError):
-        return False
-    return all(intact_png(folder.image(r.task_id, r.image_index)) for r in batch)
+        part = drawing.restrict(drawn, set(ids), config)
+    except DataError as error:
+        raise DataError(
+            f"the budget of {budget.text} ended the run after {so_far}, too few to go on with ({error}); they are "
+            "kept, and the same command again makes more"
+        ) from None
+    _write(folder, drawn, part, maker.done)
+    folder.set_stage("generate", reason="budget")
+    console.print(
+        f"stopped by the budget of {budget.text} after {so_far}; the same command again makes more of them"
+    )
+    return "stopped"
 
 
-def _remove_stale(folder: RunFolder, n_batches: int) -> None:
-    """Shards beyond the last batch come from a run that was cut into other batches."""
-    for shard in folder.shards():
-        if int(shard.stem) >= n_batches:
-            shard.unlink()
+def _too_short(maker: Maker, budget: Budget, limit: Limit | None, so_far: str) -> str:
+    spent = f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s"
+    kept = f"; {so_far} are done" if not so_far.startswith("0 ") else ""
+    if limit is None or maker.next is None:
+        return f"{spent}{kept}; give more time"
+    need = maker.need(maker.next, limit)
+    n_tasks = len(maker.next.task_ids)
+    return (
+        f"{spent}, and {n_tasks} {'task' if n_tasks == 1 else 'tasks'} with scoring, probing and the report may need "
+        f"{need:.0f} s more{kept}; give {budget.spent + need:.0f}s or more"
+    )
+
+
+def _write(folder: RunFolder, drawn: RunTasks, part: RunTasks, pieces: list[Piece]) -> None:
+    """Write down what is there: the tasks that are whole, and what the text encoders made of their prompts."""
+    keep_only(folder, pieces)
+    n_images = sum(len(piece.requests) for piece in pieces)
+    seeds = n_images // len(part.tasks)
+    counts = {
+        "tasks": len(drawn.tasks),
+        "tasks_done": len(part.tasks),
+        "images_asked": len(drawn.tasks) * seeds,
+        "images_done": n_images,
+    }
+    folder.update(counts=counts, fold_overlap=part.fold_overlap)
+    drawing.write(folder, part, ActivationReader(folder).encoders)
+    folder.set_stage("generate", batches=len(folder.shards()), reason=None)
 
 
 def _remember_model(folder: RunFolder, model: Model) -> None:
@@ -164,17 +159,3 @@ def _remember_model(folder: RunFolder, model: Model) -> None:
             f"{folder.path} was begun with other weights of {model.name}: give another --out for a new run"
         )
     folder.update(model=found)
-
-
-def _cost(folder: RunFolder, seconds: float, n_made: int) -> dict[str, float | int | None]:
-    """What the pass took, over all the times the run was continued."""
-    before = folder.stage("generate").get("cost", {})
-    made = before.get("images_made", 0) + n_made
-    wall = before.get("wall_s", 0.0) + seconds
-    return {
-        "wall_s": round(wall, 3),
-        "images_per_s": round(made / wall, 3) if made else None,
-        "images_made": made,
-        "peak_rss_mb": round(max(peak_bytes() / 2**20, before.get("peak_rss_mb", 0.0)), 1),
-        "activation_bytes": sum(shard.stat().st_size for shard in folder.shards()),
-    }

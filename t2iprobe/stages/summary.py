@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from t2iprobe.config import RunConfig
 from t2iprobe.probes.headline import first_half
+from t2iprobe.stages.cost import total
 from t2iprobe.stages.outcomes import Outcomes, Success, draws
 from t2iprobe.stats import (
     Dispersion,
@@ -49,7 +50,9 @@ def summarise(
         "decodability": _decodability(folder, outcomes, config),
         "correlation": _correlation(correlation, outcomes, spread),
         "frequency": _frequency(outcomes, success, config),
-        "cost": folder.manifest["stages"]["generate"]["cost"],
+        "tasks_asked": config.tasks,
+        "stopped": "budget" if folder.stage("generate").get("status") == "stopped" else None,
+        "cost": total(folder),
     }
 
 

@@ -1,0 +1,135 @@
+"""What a whole run will take and what it can show, before it is made."""
+
+import time
+from dataclasses import dataclass
+
+from t2iprobe.budget import Budget
+from t2iprobe.config import RunConfig
+from t2iprobe.memory import peak_bytes
+from t2iprobe.models.estimate import Measured, measure_like_the_run
+from t2iprobe.models.loading import load_model
+from t2iprobe.models.plan import plan_capture
+from t2iprobe.stages.forecast import LaterStages, foretell
+from t2iprobe.stages.generate import check
+from t2iprobe.stages.limit import ENDING, LATER_MARGIN
+from t2iprobe.stages.maker import batch_size, image_requests
+from t2iprobe.stages.pieces import Piece, cut
+from t2iprobe.stats import detectable_correlation
+
+BYTES_PER_TASK = 1500  # of tasks.jsonl and decodability.parquet
+BYTES_OF_TABLES = 100_000
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Cost and reach of a run.
+
+    Attributes:
+        n_tasks: tasks of the run.
+        n_images: its images.
+        n_measured: images in the batch that was measured.
+        seconds_per_image: wall time of one image in such a batch, capture and saving included.
+        loading_s: from the start of the program until the first image.
+        making_s: of all images.
+        later_s: of scoring, probing, correlating and the report.
+        peak_bytes: memory at most; the number of images hardly changes it.
+        device_bytes: memory at most on the GPU; None where there is none.
+        disk_bytes: the run folder.
+        smallest_correlation: smallest Spearman correlation over tasks that the run finds with 80% power; NaN for
+            three tasks or fewer.
+        tasks_in_budget: tasks that fit into the budget of the settings; None without one.
+    """
+
+    n_tasks: int
+    n_images: int
+    n_measured: int
+    seconds_per_image: float
+    loading_s: float
+    making_s: float
+    later_s: float
+    peak_bytes: int
+    device_bytes: int | None
+    disk_bytes: int
+    smallest_correlation: float
+    tasks_in_budget: int | None
+
+    @property
+    def seconds(self) -> float:
+        """The whole run."""
+        return self.loading_s + self.making_s + self.later_s
+
+
+def look_ahead(config: RunConfig, start: float) -> Outlook:
+    """Load the model, make its first batch, time stand-ins of the later stages, and reckon the rest.
+
+    Args:
+        config: the settings of the run.
+        start: reading of `time.monotonic` when the program began.
+
+    Raises:
+        T2IProbeError: a run with these settings cannot be made.
+    """
+    drawn = check(config)
+    model = load_model(config.model, config)
+    plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+    loading_s = time.monotonic() - start
+    n_tasks = len(drawn.tasks)
+    size = batch_size(config, plan)
+    pieces = cut(image_requests(drawn, config.seeds), config.seeds, size)
+    _reset_device()
+    first = next(iter(pieces[0].batches.values()))
+    measured = measure_like_the_run(model, plan, first, config.seed)
+    device_bytes = _device_bytes()
+    later = foretell(measured.sample, drawn, config, size, n_tasks)
+    n_images = n_tasks * config.seeds
+    per_image = measured.png_bytes + measured.activation_bytes
+    tables = BYTES_OF_TABLES + BYTES_PER_TASK * n_tasks
+    return Outlook(
+        n_tasks=n_tasks,
+        n_images=n_images,
+        n_measured=measured.n_images,
+        seconds_per_image=measured.seconds,
+        loading_s=loading_s + later.import_s,
+        making_s=measured.seconds * n_images,
+        later_s=later.at(n_tasks),
+        peak_bytes=peak_bytes(),
+        device_bytes=device_bytes,
+        disk_bytes=n_images * per_image + tables + later.report_bytes,
+        smallest_correlation=detectable_correlation(n_tasks),
+        tasks_in_budget=_tasks_in(config, pieces, measured, later, loading_s),
+    )
+
+
+def _tasks_in(
+    config: RunConfig,
+    pieces: list[Piece],
+    measured: Measured,
+    later: LaterStages,
+    loading_s: float,
+) -> int | None:
+    """Whole tasks of the first pieces that fit into the budget with all that follows."""
+    if config.budget is None:
+        return None
+    seconds = Budget(config.budget).seconds
+    before = loading_s + later.import_s + ENDING
+    n_tasks = 0
+    for piece in pieces:
+        more = n_tasks + len(piece.task_ids)
+        making = more * config.seeds * measured.seconds
+        if before + making + LATER_MARGIN * later.at(more) > seconds:
+            break
+        n_tasks = more
+    return n_tasks
+
+
+def _reset_device() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _device_bytes() -> int | None:
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
