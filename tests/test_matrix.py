@@ -46,15 +46,23 @@ def extra(family: str) -> list[str]:
 
 @pytest.mark.parametrize("family", MATRIX)
 def test_inspect_tells_the_same_without_weights(
-    tiny_folder: Folder, family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_folder: Folder,
+    family: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    from t2iprobe.models import light
+
+    monkeypatch.setattr(light, "LARGE", 64)  # so that nearly every weight is stood in for
     assert main(["inspect", *arguments(tiny_folder, family), "--json", "--trial"]) == 0
     tried = json.loads(capsys.readouterr().out)
     bare = tmp_path / family
     shutil.copytree(tiny_folder(family), bare, ignore=shutil.ignore_patterns("*.safetensors"))
     assert main(["inspect", str(bare), "--json", *extra(family)]) == 0
     report = json.loads(capsys.readouterr().out)
-    for key in ("class_name", "denoisers", "sites", "image_size", "bytes_per_image"):
+    assert report["tried"], report["notes"]
+    for key in report.keys() - {"name", "notes"}:
         assert report[key] == tried[key], key
     assert all(part["guidance"] for part in report["denoisers"].values())
     chosen = [site for site in report["sites"] if site["default"]]
@@ -62,19 +70,6 @@ def test_inspect_tells_the_same_without_weights(
     assert all(site["shape"] for site in report["sites"])
     limits = [part["limit"] for part in report["encoders"].values() if part["fed"] is not None]
     assert all(limit and limit >= 77 for limit in limits)
-
-
-def test_inspect_of_a_large_model_lists_its_blocks(
-    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from t2iprobe.models import inspect
-
-    monkeypatch.setattr(inspect, "RANDOM_LIMIT", 1000)
-    assert main(["inspect", str(tiny_folder("sd3")), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert not report["tried"]
-    assert report["denoisers"]["transformer"]["blocks"] == 3
-    assert {encoder["layers"] for encoder in report["encoders"].values()} == {2, 3}
 
 
 @pytest.mark.parametrize("family", MATRIX)

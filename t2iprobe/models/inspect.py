@@ -1,13 +1,13 @@
 """What can be read in a model, in words and numbers: behind `t2iprobe inspect`."""
 
 import inspect
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
+from t2iprobe.capture import HookSet
 from t2iprobe.models.loading import find_configs, load_model, read_index
 from t2iprobe.models.model import Model, timestep_name, token_embedding
 from t2iprobe.models.plan import (
@@ -19,7 +19,7 @@ from t2iprobe.models.plan import (
 )
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
-from t2iprobe.models.skeleton import random_checkpoint, skeleton
+from t2iprobe.models.skeleton import light_model, skeleton
 
 
 @dataclass(frozen=True)
@@ -92,35 +92,51 @@ def parameters(module: nn.Module) -> int:
     return sum(weight.numel() for weight in module.parameters())
 
 
-RANDOM_LIMIT = 300_000_000
-"""Weights up to which a model is built with random ones to try it without the checkpoint's."""
-
-
 def inspect_configs(
     name: str, settings: LoadSettings, n_constituents: int = 5, n_images: int = 768
 ) -> ModelReport:
     """What the configs alone tell; the weights of the checkpoint are not read.
 
-    A model of moderate size is built with random weights and tried, which tells everything: streams, shapes and the
-    form of guidance do not depend on the weights. Of larger ones it tells classes, sizes, layers and blocks.
+    The pipeline is put together with stand-ins for its weights and tried: streams, shapes and the form of guidance
+    do not depend on the weights. Where a part cannot be built so, classes, sizes, layers and blocks are told.
 
     Raises:
-        ModelError: the folder or a config cannot be used.
+        ModelError: the folder or a config cannot be used, or the pipeline makes no image from a text alone.
     """
     folder = find_configs(name, settings)
-    modules = skeleton(folder)
-    if sum(parameters(module) for module in modules.values()) <= RANDOM_LIMIT:
-        with TemporaryDirectory() as copy:
-            random_checkpoint(folder, Path(copy))
-            tried = load_model(copy, replace(settings, dtype="fp32", lora=None, single_file=None))
-            tried.name = name
-            report = inspect_model(tried, None, n_constituents, n_images)
-        report.notes.append("tried with random weights; the checkpoint's own were not read")
-        return report
-    return _static_report(name, folder, modules)
+    found = skeleton(folder)
+    if found.missing:
+        why = "; ".join(f"{part}: {reason}" for part, reason in found.missing.items())
+        return _static_report(name, folder, found.modules, why)
+    model = light_model(name, folder, found, settings)
+    where = Whereabouts(model)
+    try:
+        with where:
+            report = inspect_model(model, None, n_constituents, n_images)
+    except (RuntimeError, NotImplementedError, LookupError, TypeError, AttributeError) as error:
+        what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        return _static_report(name, folder, skeleton(folder).modules, f"{where.last}: {what}")
+    report.notes.append("tried with stand-ins for the weights; the checkpoint's own were not read")
+    return report
 
 
-def _static_report(name: str, folder: Path, modules: dict[str, nn.Module]) -> ModelReport:
+class Whereabouts:
+    """Which component of a pipeline was the last to be called while the block is open."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._hooks = model, HookSet()
+        self.last = model.class_name
+
+    def __enter__(self) -> Self:
+        for name, module in self._model.modules.items():
+            self._hooks.before(module, lambda *_, name=name: setattr(self, "last", name))
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._hooks.__exit__(*raised)
+
+
+def _static_report(name: str, folder: Path, modules: dict[str, nn.Module], why: str) -> ModelReport:
     report = ModelReport(name, str(read_index(folder)["_class_name"]), tried=False)
     for part, module in modules.items():
         if token_embedding(module) is not None:
@@ -144,7 +160,7 @@ def _static_report(name: str, folder: Path, modules: dict[str, nn.Module]) -> Mo
                 for path, block in blocks.items()
             ]
     report.notes.append(
-        f"more than {RANDOM_LIMIT / 1e6:.0f} M weights: streams, shapes and guidance need --trial, which loads them"
+        f"not tried without weights ({why}): streams, shapes and guidance need --trial, which loads them"
     )
     return report
 

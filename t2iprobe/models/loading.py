@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from collections.abc import Mapping
 from difflib import get_close_matches
 from hashlib import blake2b
 from pathlib import Path
@@ -35,14 +36,26 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         MissingExtra: the checkpoint needs a library that is not installed.
     """
     settings = settings or LoadSettings()
-    _silence_bars()
+    silence_bars()
     device = pick_device(settings.device)
     dtype = pick_dtype(settings.dtype, device)
     folder = find_folder(name, settings)
     index = read_index(folder)
-    pipe = _from_pretrained(name, folder, index, dtype, settings)
+    pipe = build_pipeline(name, folder, index, dtype, settings)
     check_takes_prompt(pipe, name)
-    _apply(pipe, settings, device)
+    apply_settings(pipe, settings, device)
+    provenance = _provenance(name, folder, pipe, settings, device, dtype)
+    return ready(name, folder, pipe, settings, provenance)
+
+
+def ready(
+    name: str, folder: Path, pipe: Any, settings: LoadSettings, provenance: dict[str, Any]
+) -> Model:
+    """A pipeline with how it is called: what its card says, then what the user says.
+
+    Raises:
+        ConfigError: the pipeline has no such argument.
+    """
     card_file = folder / "card.json"
     card = json.loads(card_file.read_text()) if card_file.is_file() else None
     asked = {
@@ -53,11 +66,10 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         "negative_prompt": settings.negative_prompt,
     }
     call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_arg)
-    provenance = _provenance(name, folder, pipe, settings, device, dtype)
     return Model(name, pipe, call, provenance, card)
 
 
-def _silence_bars() -> None:
+def silence_bars() -> None:
     """Local weights load in a moment; the bars of two libraries would only push our own off the screen."""
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
@@ -157,13 +169,20 @@ def is_component(value: Any) -> bool:
     )
 
 
-def _from_pretrained(
+def build_pipeline(
     name: str,
     folder: Path,
     index: dict[str, Any],
     dtype: torch.dtype,
     settings: LoadSettings,
+    given: Mapping[str, Any] | None = None,
 ) -> Any:
+    """The pipeline of a folder; components that are given are not read.
+
+    Raises:
+        ModelError: the folder is broken, or was written by another version; one line says what to do.
+        MissingExtra: it needs a library that is not installed.
+    """
     import diffusers
 
     for moved in _MOVED:
@@ -183,6 +202,7 @@ def _from_pretrained(
     options: dict[str, Any] = {
         "dtype" if version >= (0, 40) else "torch_dtype": dtype,
         **parts,
+        **(given or {}),
     }
     if settings.variant:
         options["variant"] = settings.variant
@@ -234,7 +254,7 @@ def _load_advice(
     return text[:300]
 
 
-def _apply(pipe: Any, settings: LoadSettings, device: torch.device) -> None:
+def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> None:
     """Put scheduler, LoRA, tiling, device and offloading in place."""
     import diffusers
 

@@ -1,61 +1,171 @@
-"""A pipeline's modules without the checkpoint's weights, built from the configs in its folder."""
+"""A pipeline without the checkpoint's weights, built from the configs in its folder."""
 
 import importlib
+import inspect
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
+import diffusers
 import torch
 from torch import nn
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.loading import is_component, read_index
+from t2iprobe.models.light import light
+from t2iprobe.models.loading import (
+    apply_settings,
+    build_pipeline,
+    is_component,
+    read_index,
+    ready,
+    silence_bars,
+)
+from t2iprobe.models.model import Model, check_takes_prompt, timestep_name
+from t2iprobe.models.settings import LoadSettings
+from t2iprobe.models.shortcuts import shorten
 
-_WEIGHTS = ("*.safetensors", "*.bin", "*.ckpt", "*.pt", "*.index.json")
+
+@dataclass(frozen=True)
+class Skeleton:
+    """The modules of a pipeline folder with stand-ins for large weights.
+
+    Attributes:
+        modules: by component.
+        codecs: those that decode pictures once more, on the meta device.
+        missing: component -> why it cannot be built.
+    """
+
+    modules: dict[str, nn.Module]
+    codecs: dict[str, nn.Module]
+    missing: dict[str, str]
 
 
-def skeleton(folder: Path, device: str = "meta") -> dict[str, nn.Module]:
-    """Every component of a folder that is a module, by name; no weight is read.
-
-    Args:
-        folder: a pipeline folder.
-        device: "meta", where weights take no memory, or "cpu", where they are random.
+def skeleton(folder: Path) -> Skeleton:
+    """Every component of a folder that is a module; no weight is read, and large ones take no memory.
 
     Raises:
-        ModelError: a component's class or config cannot be used.
+        ModelError: the folder is no pipeline, or a config is not JSON.
     """
-    found: dict[str, nn.Module] = {}
+    found = Skeleton({}, {}, {})
     for name, value in read_index(folder).items():
-        if not is_component(value) or value[0] is None:
-            continue
         config = folder / name / "config.json"
-        if not config.is_file():
+        if not is_component(value) or value[0] is None or not config.is_file():
             continue
+        settings = _read(config)
         kind = _class(str(value[0]), str(value[1]))
-        if kind is None or not issubclass(kind, nn.Module):
-            continue
-        with torch.device(device), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            found[name] = _build(kind, config)
-            if device != "meta":
-                _open_gates(found[name])
+        if kind is None:
+            found.missing[name] = f"{value[0]} has no class {value[1]}"
+        elif issubclass(kind, nn.Module):
+            try:
+                # Two encoders of one config must not get the same weights.
+                found.modules[name] = light(partial(_build, kind, settings), crc32(name.encode()))
+                if hasattr(kind, "decode") and timestep_name(found.modules[name]) is None:
+                    found.codecs[name] = _shadow(kind, settings)
+            except _BUILD_ERRORS as error:
+                found.modules.pop(name, None)
+                found.missing[name] = (
+                    f"{kind.__name__} cannot be built from {config}: {_line(error)}"
+                )
     return found
 
 
-def random_checkpoint(folder: Path, target: Path) -> None:
-    """Write a copy of a pipeline folder with random weights in place of its own."""
-    shutil.copytree(folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_WEIGHTS))
-    for name, module in skeleton(folder, "cpu").items():
-        module.save_pretrained(target / name)  # type: ignore[operator]
+_BUILD_ERRORS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    NotImplementedError,
+    RuntimeError,
+    ImportError,
+)
+"""What constructors raise at a config that does not fit them."""
 
 
-def _open_gates(module: nn.Module) -> None:
-    """Give matrices that start at zero small random values: closed gates would keep text from the image."""
-    with torch.no_grad():
-        for weight in module.parameters():
-            if weight.dim() >= 2 and weight.numel() and not weight.any():
-                weight.normal_(std=0.5 * weight.shape[-1] ** -0.5)
+def light_model(name: str, folder: Path, found: Skeleton, settings: LoadSettings) -> Model:
+    """The pipeline of a folder with the modules of its skeleton, ready for trial calls and for nothing else.
+
+    Raises:
+        ModelError: it cannot be put together, or is not a text-to-image pipeline.
+        ConfigError: a setting does not fit it.
+        MissingExtra: it needs a library that is not installed.
+    """
+    silence_bars()
+    settings = replace(settings, single_file=None, lora=None, offload="none", variant=None)
+    with TemporaryDirectory() as copy, _quiet():
+        index = _without_modules(folder, Path(copy), set(found.modules))
+        pipe = build_pipeline(name, Path(copy), index, torch.float32, settings, found.modules)
+    check_takes_prompt(pipe, name)
+    apply_settings(pipe, settings, torch.device("cpu"))
+    model = ready(name, folder, pipe, settings, {"dtype": "float32", "device": "cpu"})
+    shorten(model, found.codecs)
+    return model
+
+
+def _without_modules(folder: Path, target: Path, modules: set[str]) -> dict[str, Any]:
+    """Copy a pipeline folder but for its modules; returns the index of the copy.
+
+    A module that its pipeline can do without stands there as absent: the library would look for its weights although
+    it is given.
+    """
+    index = read_index(folder)
+    kind = getattr(diffusers, str(index["_class_name"]), None)
+    parameters = inspect.signature(kind.__init__).parameters if kind is not None else {}
+    for name in modules:
+        if name in parameters and parameters[name].default is not inspect.Parameter.empty:
+            index[name] = [None, None]
+    weights = shutil.ignore_patterns("*.safetensors", "*.bin", "*.ckpt", "*.pt")
+    for item in folder.iterdir():
+        if item.name in modules:
+            (target / item.name).mkdir()
+        elif item.is_dir():
+            shutil.copytree(item, target / item.name, ignore=weights)
+        elif item.suffix in (".json", ".py"):
+            shutil.copy(item, target)
+    (target / "model_index.json").write_text(json.dumps(index))
+    return index
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The library prints whole modules that it is given and has no rule for."""
+    from diffusers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _shadow(kind: Any, settings: dict[str, Any]) -> nn.Module:
+    with torch.device("meta"):
+        return _build(kind, settings).eval()
+
+
+def _build(kind: Any, settings: dict[str, Any]) -> nn.Module:
+    if hasattr(kind, "config_class"):
+        module: nn.Module = kind(kind.config_class.from_dict(dict(settings)))
+    else:
+        module = kind.from_config(dict(settings))
+    return module
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(config.read_text())
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{config}, line {error.lineno}: not JSON ({error.msg})") from error
+    if not isinstance(settings, dict):
+        raise ModelError(f"{config} holds no settings")
+    return settings
 
 
 def _class(library: str, name: str) -> Any:
@@ -75,16 +185,5 @@ def _class(library: str, name: str) -> Any:
     return None
 
 
-def _build(kind: Any, config: Path) -> nn.Module:
-    settings = json.loads(config.read_text())
-    try:
-        if hasattr(kind, "config_class"):
-            module: nn.Module = kind(kind.config_class.from_dict(settings))
-        else:
-            module = kind.from_config(settings)
-    except (TypeError, ValueError, KeyError, AttributeError, NotImplementedError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            f"{config}: {kind.__name__} cannot be built from it: {text[:200]}"
-        ) from error
-    return module
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

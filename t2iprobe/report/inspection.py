@@ -9,7 +9,7 @@ from t2iprobe.models.inspect import ModelReport
 
 def print_inspection(found: ModelReport) -> None:
     """Print what is known of a model: parts, sites, and what a run would cost."""
-    console = Console(highlight=False, markup=False)
+    console = _console()
     console.print(f"{found.name}  {found.class_name}", style="bold")
     console.print(_parts(found))
     console.print(_sites(found))
@@ -28,10 +28,19 @@ def print_inspection(found: ModelReport) -> None:
         console.print(f"note: {note}", soft_wrap=True)
 
 
+def _console() -> Console:
+    """On a terminal tables fold to its width; in a file or a pipe every line is as long as it has to be."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 1000
+    return console
+
+
 def _parts(found: ModelReport) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "class", "weights", "blocks", ""):
-        table.add_column(column, justify="right" if column in ("weights", "blocks") else "left")
+        right = column in ("weights", "blocks")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
     for name, encoder in found.encoders.items():
         limit = "" if encoder.limit is None else f"at most {encoder.limit} tokens"
         fed = (
@@ -62,7 +71,7 @@ def _parts(found: ModelReport) -> Table:
 def _sites(found: ModelReport) -> Table:
     table = Table(title="sites, * read by default", title_justify="left", box=None, pad_edge=False)
     for column in ("", "site", "class", "shape"):
-        table.add_column(column, no_wrap=column == "site")
+        table.add_column(column, overflow="fold")
     for site in found.sites:
         shape = "" if site.shape is None else " x ".join(map(str, site.shape))
         table.add_row("*" if site.default else "", site.name, site.class_name, shape)

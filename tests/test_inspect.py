@@ -1,0 +1,148 @@
+"""`t2iprobe inspect` from configs: nothing is downloaded or allocated that is not needed, and what fails is named."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import full_size
+import pytest
+import stub_hub
+import tiny
+import torch
+from rich.console import Console
+from torch import nn
+
+from t2iprobe.models import light
+from t2iprobe.models.inspect import inspect_configs
+from t2iprobe.models.settings import LoadSettings
+from t2iprobe.report import inspection
+
+Folder = Callable[[str], Path]
+
+
+def inspect_apart(*arguments: str, **environment: str) -> dict[str, Any]:
+    """The report of `t2iprobe inspect --json` in a process of its own."""
+    keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "t2iprobe", "inspect", *arguments, "--json"],
+        env=keep | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    report: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{\n") :])
+    return report
+
+
+def test_of_a_hub_repository_no_weight_is_fetched(tiny_folder: Folder, tmp_path: Path) -> None:
+    server, seen = stub_hub.serve({"sd15": tiny_folder("sd15")})
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    report = inspect_apart(
+        "tiny/sd15",
+        *(f"--pipe-arg={text}" for text in tiny.pipe_args("sd15")),
+        HF_ENDPOINT=f"http://127.0.0.1:{server.server_port}",
+        HF_HOME=str(tmp_path),
+        HF_HUB_OFFLINE="0",
+        HF_HUB_DISABLE_PROGRESS_BARS="1",
+    )
+    server.shutdown()
+    server.server_close()
+    assert report["tried"]
+    assert all(site["shape"] for site in report["sites"])
+    assert any("unet/config.json" in line for line in seen)
+    assert not [line for line in seen if line.endswith((".safetensors", ".bin"))]
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_part_that_cannot_be_built_is_named_and_the_rest_listed(
+    tiny_folder: Folder, tmp_path: Path
+) -> None:
+    for part in ("text_encoder", "unet", "vae"):
+        (tmp_path / part).mkdir()
+        source = tiny_folder("sd15") / part / "config.json"
+        (tmp_path / part / "config.json").write_text(source.read_text())
+    index = json.loads((tiny_folder("sd15") / "model_index.json").read_text())
+    index["vae"] = ["diffusers", "FutureCodec"]
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    report = inspect_configs(str(tmp_path), LoadSettings())
+    assert not report.tried
+    assert "vae: diffusers has no class FutureCodec" in report.notes[-1]
+    assert report.denoisers["unet"].blocks == 13
+    assert report.encoders["text_encoder"].layers == 3
+    assert "unet.down_blocks.0" in [site.name for site in report.sites]
+
+
+def test_a_stand_in_is_linear_in_every_input_and_takes_no_memory() -> None:
+    module: Any = light.light(
+        lambda: nn.Sequential(nn.Linear(4096, 1 << 15), nn.Conv2d(512, 512, 3)), 0
+    )
+    linear, convolution = module[0], module[1]
+    assert linear.weight.shape == (1 << 15, 4096)
+    assert linear.weight.untyped_storage().nbytes() < 4 * (8 * (1 << 15) + 4096)
+    x, y = torch.randn(2, 3, 4096)
+    bias = linear(torch.zeros(4096))
+    both = linear(x + 2 * y) - bias
+    torch.testing.assert_close(
+        both, linear(x) - bias + 2 * (linear(y) - bias), atol=1e-4, rtol=1e-3
+    )
+    x.requires_grad_(True)
+    assert torch.autograd.grad(linear(x).square().sum(), x)[0].ne(0).all()
+    picture = torch.randn(1, 512, 6, 7)
+    want = nn.functional.conv2d(picture, torch.ones(512, 512, 3, 3)).shape
+    assert convolution(picture).shape == want
+    assert float(linear(x).std().detach()) == pytest.approx(1, abs=0.5)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_are_never_cut(
+    terminal: bool,
+    tiny_folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if terminal:
+        monkeypatch.setattr(
+            inspection,
+            "Console",
+            lambda **options: Console(width=60, force_terminal=True, no_color=True, **options),
+        )
+    report = inspect_configs(
+        str(tiny_folder("flux")), LoadSettings(pipe_arg=tiny.pipe_args("flux"))
+    )
+    inspection.print_inspection(report)
+    out = capsys.readouterr().out
+    assert "\u2026" not in out
+    if not terminal:
+        assert all(site.name in out and site.class_name in out for site in report.sites)
+
+
+FULL = {  # weights of the denoiser in millions, its blocks, and shapes that the papers and repositories tell
+    "sd15": ("unet", 860, "unet.mid_block:image", [1280, 8, 8]),
+    "sdxl": ("unet", 2567, "unet.mid_block:image", [1280, 32, 32]),
+    "sd3": ("transformer", 2028, "transformer.transformer_blocks.12:image", [4096, 1536]),
+    "flux": ("transformer", 11901, "transformer.single_transformer_blocks.37:image", [4096, 3072]),
+    "pixart_sigma": ("transformer", 611, "transformer.transformer_blocks.27:image", [4096, 1152]),
+    "qwenimage": ("transformer", 20430, "transformer.transformer_blocks.59:image", [4096, 3072]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_size_model_fits_in_four_gigabytes(name: str, tmp_path: Path) -> None:
+    part, millions, site, shape = FULL[name]
+    report = inspect_apart(str(full_size.write(name, tmp_path)))
+    assert report["tried"], report["notes"]
+    assert report["denoisers"][part]["parameters"] / 1e6 == pytest.approx(millions, rel=0.01)
+    assert report["denoisers"][part]["guidance"]
+    shapes = {found["name"]: found["shape"] for found in report["sites"]}
+    assert shapes[site] == shape
+    assert all(shapes.values())
+    # The largest child so far: this one or a smaller one.
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 4e9
