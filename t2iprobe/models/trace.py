@@ -50,7 +50,7 @@ def fingerprint(tensor: Tensor) -> Print:
     ):  # by index: flattening would copy a large tensor whose axes are not in order
         inner = values.shape[1:]
         at = torch.arange(0, inner.numel(), max(1, inner.numel() // _MAP_VALUES))
-        where = torch.unravel_index(at.to(values.device), inner)
+        where: tuple[Any, ...] = torch.unravel_index(at.to(values.device), inner)
         values = values[(slice(None), *where)]
     elif values.ndim >= 1:
         values = values[..., :CHANNELS]
