@@ -23,7 +23,7 @@ class Design:
     """How one made-up pipeline differs from the next."""
 
     lists: str = "plain"  # plain, nested, named
-    returns: str = "pair"  # pair, swapped, text_first, text_last, mapping, fields
+    returns: str = "pair"  # pair, swapped, text_first, text_last, mapping, fields, maps
     guidance: str = "uncond_cond"
     evaluations: str = "one"  # one, heun, midpoint, thrice
     flattened: bool = False  # prompts and pictures as lists of unpadded tensors
@@ -64,6 +64,7 @@ class PairLayer(Layer):
 
     def forward(self, picture: Tensor, words: Tensor, mask: Tensor | None = None) -> Any:
         n = words.shape[1]
+        picture = picture.flatten(1, -2)
         joint = self.both(torch.cat([words, picture], 1), mask)
         words, picture = joint[:, :n], joint[:, n:]
         match self.returns:
@@ -73,6 +74,8 @@ class PairLayer(Layer):
                 return {"w": words, "p": picture}
             case "fields":
                 return Both(picture, words)
+            case "maps":  # (rows, height, width, channels) beside the text
+                return picture.unflatten(1, (SIDE // 2, SIDE // 2)), words
         return picture, words
 
 
@@ -143,6 +146,7 @@ class Painter(nn.Module):
         mask = torch.cat([free, pads] if last else [pads, free], 1)
         for name, layer in self.named.items():
             image, text = self._through(layer, image, text, mask)
+            image = image.flatten(1, -2)
             if self.log is not None:
                 words = text[self.rows][:, self.design.registers :]
                 self.log.append(Truth(self.step, name, image[self.rows], words))

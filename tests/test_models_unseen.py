@@ -25,6 +25,7 @@ REQUESTS = [
 DESIGNS = {
     "pairs in a plain list": Design(),
     "text before image in a pair": Design(returns="swapped"),
+    "feature maps, channels last": Design(returns="maps"),
     "a mapping": Design(returns="mapping"),
     "a dataclass": Design(returns="fields"),
     "one stream, text first": Design(returns="text_first"),

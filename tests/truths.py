@@ -126,6 +126,7 @@ UNSEEN = {
     "qwenimage21": Truth("transformer_blocks.1", lambda out: out[:, -4:], slice(0, 1), 1),
     "nucleus": Truth("transformer_blocks.1", lambda out: out, ALL, 1),
     "lumina2": Truth("layers.1", lambda out: out[:, -4:], slice(0, 1), 1),
+    "kandinsky5": Truth("visual_transformer_blocks.1", lambda out: out, slice(0, 1), 1),
     "hidream": Truth("double_stream_blocks.1", tuple_item(0), SECOND_HALF),
 }
 """Families that the package was not made on, and those that make one image at a time."""

@@ -175,6 +175,7 @@ def _calibrate_denoiser(
         row=row,
         text_leading=equal_start(text.sample, other_text.sample) if has_tokens else 0,
         double_rows=len(twice.arguments[argument]) if twice else None,
+        size=size,
     )
     labeller = Labeller(geometry, text.sample if has_tokens else None)
     labelled = labeller.run(calls[at].events, others[at].events, twice.events if twice else None)

@@ -166,7 +166,8 @@ class DenoiserWatch:
     def _keep_image(self, site: Site, values: Tensor, reading: Reading) -> None:
         grid: tuple[int, int] | None
         if reading.cut is None:
-            values = values.flatten(2, -3) if values.ndim > 4 else values
+            values = values.movedim(-1, 1) if reading.channels_last else values
+            values = values.squeeze(2) if values.ndim > 4 else values  # a video of one frame
             n = values[0, 0].numel()
             grid = (values.shape[-2], values.shape[-1])
             grid = grid if values.ndim == 4 and n == grid[0] * grid[1] else None

@@ -1,5 +1,7 @@
 """How image tokens lie in the image."""
 
+from collections.abc import Sequence
+
 from t2iprobe.models.trace import Call
 
 
@@ -10,7 +12,7 @@ def image_counts(
     name = next((key for key in call.arguments if key != argument), argument)
     shape = call.arguments[name][0].shape
     if len(shape) >= 3:
-        height, width = shape[-2:]
+        height, width = shape[-3:-1] if channels_are_last(shape, size) else shape[-2:]
     elif len(shape) == 2:
         height, width = rectangle(shape[0], size)
         return (shape[0],), ({shape[0]: (height, width)} if height else {})
@@ -22,6 +24,13 @@ def image_counts(
             grids.setdefault(height * width // patch**2, (height // patch, width // patch))
     likely = [n for n in grids if n * 16 >= height * width]
     return tuple(likely), grids
+
+
+def channels_are_last(shape: Sequence[int], size: tuple[int, int]) -> bool:
+    """Whether a map (..., a, b, c) is height, width, channels: a and b are as the image's sides, b and c are not."""
+    height, width = size
+    a, b, c = shape[-3:]
+    return a * width == b * height and b * width != c * height
 
 
 def rectangle(n: int, size: tuple[int, int]) -> tuple[int, int]:

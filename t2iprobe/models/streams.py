@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from t2iprobe.models.grid import channels_are_last
 from t2iprobe.models.sites import Stream
 from t2iprobe.models.trace import Event, Print
 
@@ -46,12 +47,14 @@ class Reading:
         axis: batch axis.
         cut: token positions; None for a feature map (rows, channels, height, width).
         shape: of the stream for one image: (tokens, width) or (channels, height, width).
+        channels_last: whether a feature map has its channels behind height and width.
     """
 
     item: str
     axis: int
     cut: Cut | None
     shape: tuple[int, ...] = ()
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Geometry:
         row: the conditional row.
         text_leading: text tokens at the front that are the same for both prompts.
         double_rows: rows of the batch for two prompts; None where batches fail.
+        size: height and width of the image.
     """
 
     image_counts: tuple[int, ...]
@@ -73,6 +77,7 @@ class Geometry:
     row: int
     text_leading: int
     double_rows: int | None
+    size: tuple[int, int]
 
 
 def batch_axis(
@@ -237,9 +242,7 @@ class Labeller:
         n_text = self.geometry.n_text
         leading, trailing = pair.leading(), pair.trailing()
         exact = [n for n in counts if pair.n == n + n_text]  # pads and registers apart
-        for n in (*exact, *counts):
-            if pair.n < n + n_text:
-                continue
+        for n in (*exact, *(n for n in counts if pair.n > n + n_text)):
             before, behind = n <= leading, n <= trailing
             if (
                 before and behind
@@ -293,8 +296,10 @@ class Labeller:
                 double = twice[name].shape if name in twice else None
                 axis = batch_axis(one.shape, double, self.geometry)
                 if axis == 0:
-                    self.image_seen.append(one.shape[-2] * one.shape[-1])
-                    readings.setdefault("image", Reading(name, 0, None, one.shape[1:]))
+                    last = channels_are_last(one.shape, self.geometry.size)
+                    shape = (one.shape[-1], *one.shape[1:-1]) if last else one.shape[1:]
+                    self.image_seen.append(shape[-2] * shape[-1])
+                    readings.setdefault("image", Reading(name, 0, None, shape, last))
                     self.mixed |= not torch.equal(
                         one.row(self.geometry.row), other.row(self.geometry.row)
                     )
