@@ -1,28 +1,40 @@
-"""What capture costs: wall time with and without it in pairs of runs, and memory over more and more tasks.
+"""What capture costs: time with and without it, run in turn, and peak memory of a run with and of one without.
 
-    python scripts/bench_capture.py                         # wall time and memory on the default zoo model
-    python scripts/bench_capture.py --model ./my-checkpoint --pairs 5 --images 64
-    python scripts/bench_capture.py --full-size             # a random UNet of the size of SD 1.5 (860 M weights)
+    python scripts/bench_capture.py                           # the default zoo model
+    python scripts/bench_capture.py --model ./my-checkpoint --rounds 20 --images 64
+    python scripts/bench_capture.py --full-size --pixels 256  # a random UNet of the size of SD 1.5 (860 M weights)
 
-Each figure comes from a process of its own, so that peak memory is that of one run alone.
+Times are taken in one process, in rounds of four legs: without, with, with, without, so that a drift of the machine
+cancels. A leg with capture writes its activations to a file, as a run does. The ratio of a round is its two legs with
+over its two legs without; the median over rounds is given with a bootstrap interval (95%). Processor time is what
+counts on a machine that does other work too. Peak memory is the largest resident set of a process of its own.
 """
 
 import argparse
 import json
+import random
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Leg:
+    """Seconds of one leg: by the clock, and of all processors."""
+
+    wall: float
+    processor: float
+
+
 def requests(n: int, seed: int = 0) -> list[Any]:
     """Images of n different tasks of the shapes family."""
-    import random
-
     from t2iprobe.families import load_family
     from t2iprobe.models.generate import ImageRequest
 
@@ -38,43 +50,48 @@ def load(name: str) -> Any:
     return load_model(name, LoadSettings(device="cpu"))
 
 
-def consume(model: Any, wanted: list[Any], plan: Any, batch: int) -> tuple[float, float]:
-    """Wall and processor seconds for the images; results are dropped batch by batch."""
+def consume(model: Any, wanted: list[Any], plan: Any, batch: int, shard: Path) -> Leg:
+    """One leg: make the images, and write what was captured; the results are dropped batch by batch."""
+    from safetensors.torch import save_file
+
     from t2iprobe.models.generate import generate
 
     start, busy = time.perf_counter(), time.process_time()
-    for _ in generate(model, wanted, plan, batch, run_seed=0):
-        pass
-    return time.perf_counter() - start, time.process_time() - busy
+    for made in generate(model, wanted, plan, batch, run_seed=0):
+        if plan is not None:
+            save_file(made.activations, shard)
+    return Leg(time.perf_counter() - start, time.process_time() - busy)
 
 
-def wall(name: str, pairs: int, images: int, batch: int) -> dict[str, Any]:
-    """Ratio of times in pairs of runs, the order within a pair turned each time.
+def median_interval(ratios: list[float], seed: int = 0) -> tuple[float, float, float]:
+    """The median, and its bootstrap interval over rounds."""
+    draw = random.Random(seed)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return statistics.median(ratios), medians[50], medians[-51]
 
-    On a machine that does other work too, processor time says more than wall time.
-    """
+
+def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
+    """Ratios of wall and of processor time, round by round."""
     from t2iprobe.models.plan import plan_capture
 
     model = load(name)
     plan = plan_capture(model)
     wanted = requests(images)
-    consume(model, wanted[:batch], plan, batch)
-    ratios: list[float] = []
-    busy: list[float] = []
-    for pair in range(pairs):
-        order = [plan, None] if pair % 2 else [None, plan]
-        seconds = {p is not None: consume(model, wanted, p, batch) for p in order}
-        ratios.append(seconds[True][0] / seconds[False][0])
-        busy.append(seconds[True][1] / seconds[False][1])
-        print(
-            f"pair {pair + 1}: {seconds[True][0]:.2f} s with, {seconds[False][0]:.2f} s without, ratio"
-            f" {ratios[-1]:.3f} wall, {busy[-1]:.3f} processor"
-        )
-    return {
-        "sites": len(plan.sites),
-        "wall": statistics.median(ratios),
-        "processor": statistics.median(busy),
-    }
+    found: dict[str, list[float]] = {"wall": [], "processor": []}
+    with tempfile.TemporaryDirectory() as folder:
+        shard = Path(folder) / "0.safetensors"
+        consume(model, wanted[:batch], plan, batch, shard)
+        for number in range(rounds):
+            legs = [consume(model, wanted, p, batch, shard) for p in (None, plan, plan, None)]
+            for what, values in found.items():
+                own = [getattr(leg, what) for leg in legs]
+                values.append((own[1] + own[2]) / (own[0] + own[3]))
+            print(
+                f"round {number + 1}: {sum(leg.wall for leg in legs):.1f} s, with / without"
+                f" {found['wall'][-1]:.3f} wall, {found['processor'][-1]:.3f} processor",
+                flush=True,
+            )
+    return {"sites": len(plan.sites), **found}
 
 
 def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
@@ -83,21 +100,28 @@ def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
 
     model = load(name)
     plan = plan_capture(model) if capture else None
-    consume(model, requests(images), plan, batch)
+    with tempfile.TemporaryDirectory() as folder:
+        consume(model, requests(images), plan, batch, Path(folder) / "0.safetensors")
     return {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def apart(kind: str, *arguments: object) -> dict[str, Any]:
-    """One measurement in a process of its own."""
+    """One measurement in a process of its own; what it prints on the way is passed on."""
     command = [sys.executable, __file__, "--measure", kind, *map(str, arguments)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    for line in out[:-1]:
-        print("  " + line)
-    result: dict[str, Any] = json.loads(out[-1])
+    result: dict[str, Any] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith("{"):
+                result = json.loads(line)
+            else:
+                print("  " + line, end="", flush=True)
+    if child.returncode:
+        raise SystemExit(f"measuring {kind} failed")
     return result
 
 
-def full_size(folder: Path, pixels: int) -> Path:
+def full_size(path: Path, pixels: int) -> dict[str, Any]:
     """A random pipeline with a UNet and a text encoder of the size of SD 1.5."""
     import torch
     from diffusers import (
@@ -133,7 +157,6 @@ def full_size(folder: Path, pixels: int) -> Path:
     unet = UNet2DConditionModel(
         sample_size=pixels // 8, cross_attention_dim=768, attention_head_dim=8
     )
-    print(f"UNet with {sum(p.numel() for p in unet.parameters()) / 1e6:.0f} M weights")
     pipe = StableDiffusionPipeline(
         vae=codec,
         text_encoder=CLIPTextModel(text),
@@ -144,66 +167,66 @@ def full_size(folder: Path, pixels: int) -> Path:
         feature_extractor=None,
         requires_safety_checker=False,
     )
-    path = folder / "full-size"
     pipe.save_pretrained(path)
     call = {"num_inference_steps": 2, "height": pixels, "width": pixels}
     (path / "card.json").write_text(json.dumps({"call": call}))
-    return path
+    return {"weights": sum(p.numel() for p in unet.parameters())}
 
 
-def report_full_size(pixels: int, pairs: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = full_size(Path(folder), pixels)
-        plain = apart("memory", path, 2, 2, 0)
-        captured = apart("memory", path, 2, 2, 1)
-        ratio = captured["peak_mb"] / plain["peak_mb"]
+def report(model: str | Path, rounds: int, images: int, batch: int) -> None:
+    """Peak memory with and without, then times."""
+    plain, captured = (apart("memory", model, images, batch, on)["peak_mb"] for on in (0, 1))
+    print(
+        f"peak memory {captured:.0f} MB with, {plain:.0f} MB without: ratio {captured / plain:.3f}"
+    )
+    timed = apart("times", model, rounds, images, batch)
+    for what in ("wall", "processor"):
+        ratios = timed[what]
+        middle, low, high = median_interval(ratios)
         print(
-            f"peak memory {captured['peak_mb']:.0f} MB with, {plain['peak_mb']:.0f} MB without: ratio {ratio:.3f}"
+            f"{what} time with / without: median {middle:.4f}, 95% interval {low:.4f} to {high:.4f},"
+            f" rounds {min(ratios):.3f} to {max(ratios):.3f} ({len(ratios)} rounds, {timed['sites']} sites)"
         )
-        timed = apart("wall", path, pairs, 2, 2)
-        print_times(timed, pairs)
 
 
-def print_times(timed: dict[str, Any], pairs: int) -> None:
-    print(
-        f"time with / without capture: {timed['wall']:.3f} wall, {timed['processor']:.3f} processor"
-        f" (medians of {pairs} pairs, {timed['sites']} sites)"
-    )
+def growth(model: str, batch: int) -> None:
+    """Peak memory over more and more tasks."""
+    few, many = (apart("memory", model, n, batch, 1)["peak_mb"] for n in (64, 512))
+    print(f"peak memory {few:.0f} MB for 64 tasks, {many:.0f} MB for 512: ratio {many / few:.3f}")
 
 
-def report(model: str, pairs: int, images: int, batch: int) -> None:
-    timed = apart("wall", model, pairs, images, batch)
-    print_times(timed, pairs)
-    few, many = (apart("memory", model, n, batch, 1) for n in (64, 512))
-    print(
-        f"peak memory {few['peak_mb']:.0f} MB for 64 tasks, {many['peak_mb']:.0f} MB for 512: ratio"
-        f" {many['peak_mb'] / few['peak_mb']:.3f}"
-    )
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "times": lambda name, rounds, images, batch: times(name, rounds, images, batch),
+    "memory": lambda name, images, batch, on: memory(name, images, batch, bool(on)),
+    "build": lambda path, pixels: full_size(Path(path), pixels),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="shapes-mmdit")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument(
+        "--images", type=int, default=None, help="images of a leg (32; full size 2)"
+    )
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--full-size", action="store_true", help="a random UNet of 860 M weights")
     parser.add_argument("--pixels", type=int, default=512, help="image size of --full-size")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     settings = parser.parse_args()
     if settings.measure:
         kind, name, *numbers = settings.measure
-        values = [int(number) for number in numbers]
-        made = (
-            wall(name, *values)
-            if kind == "wall"
-            else memory(name, values[0], values[1], bool(values[2]))
-        )
-        print(json.dumps(made))
+        print(json.dumps(MEASURES[kind](name, *map(int, numbers))))
     elif settings.full_size:
-        report_full_size(settings.pixels, settings.pairs)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "full-size"
+            built = apart("build", path, settings.pixels)
+            print(f"UNet with {built['weights'] / 1e6:.0f} M weights, {settings.pixels} pixels")
+            images = settings.images or 2
+            report(path, settings.rounds, images, min(images, settings.batch))
     else:
-        report(settings.model, settings.pairs, settings.images, settings.batch)
+        report(settings.model, settings.rounds, settings.images or 32, settings.batch)
+        growth(settings.model, settings.batch)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from torch import nn
 
 from t2iprobe.models import light
+from t2iprobe.models.handed import Reached, _taps
 from t2iprobe.models.inspect import inspect_configs
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.report import inspection
@@ -146,3 +148,59 @@ def test_a_full_size_model_fits_in_four_gigabytes(name: str, tmp_path: Path) -> 
     assert all(shapes.values())
     # The largest child so far: this one or a smaller one.
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 4e9
+
+
+# What the sources of the pipelines say: hidden_states[-2] is the output of the last layer but one, last_hidden_state
+# that of the final norm; three encoders are joined by channel and in sequence, one is projected, one is asked for its
+# pooled vector alone, and FLUX.2 and HiDream take several layers.
+FED = {
+    "sd15": {"text_encoder": ["final_layer_norm"]},
+    "sdxl": {
+        "text_encoder": ["encoder.layers.1"],
+        "text_encoder_2": ["text_model.encoder.layers.2"],
+    },
+    "sd3": {
+        "text_encoder": ["text_model.encoder.layers.1"],
+        "text_encoder_2": ["text_model.encoder.layers.1"],
+        "text_encoder_3": ["encoder.final_layer_norm"],
+    },
+    "flux": {"text_encoder": [], "text_encoder_2": ["encoder.final_layer_norm"]},
+    "flux2": {
+        "text_encoder": [
+            "model.language_model.layers.0",
+            "model.language_model.layers.1",
+            "model.language_model.norm",
+        ]
+    },
+    "hidream": {
+        "text_encoder": [],
+        "text_encoder_2": [],
+        "text_encoder_3": ["encoder.final_layer_norm"],
+        "text_encoder_4": ["model.layers.0", "model.layers.1", "model.norm"],
+    },
+    "hunyuandit": {
+        "text_encoder": ["encoder.layer.1"],
+        "text_encoder_2": ["encoder.final_layer_norm"],
+    },
+    "unclip": {"text_encoder": ["text_model.final_layer_norm"]},
+}
+
+
+@pytest.mark.parametrize("family", FED)
+def test_the_layers_that_a_denoiser_is_fed(family: str, tiny_folder: Folder) -> None:
+    report = inspect_configs(
+        str(tiny_folder(family)), LoadSettings(pipe_arg=tiny.pipe_args(family))
+    )
+    assert {name: encoder.fed for name, encoder in report.encoders.items()} == FED[family]
+
+
+def test_layers_that_are_handed_on_are_found_among_many() -> None:
+    for tapped in ([], [0], [39], [3, 4, 20, 39], list(range(40))):
+        asked: list[int] = []
+
+        def reached(index: int, tapped: list[int] = tapped, asked: list[int] = asked) -> Reached:
+            asked.append(index)
+            return frozenset(("states", "channels", at) for at in tapped if at >= index)
+
+        assert _taps(40, cache(reached)) == tapped
+        assert len(set(asked)) <= 2 + 6 * max(1, len(tapped))

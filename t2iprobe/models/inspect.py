@@ -8,6 +8,7 @@ from typing import Any, Self
 from torch import nn
 
 from t2iprobe.capture import HookSet
+from t2iprobe.models.handed import handed_on
 from t2iprobe.models.loading import find_configs, load_model, read_index
 from t2iprobe.models.model import Model, timestep_name, token_embedding
 from t2iprobe.models.plan import (
@@ -19,7 +20,7 @@ from t2iprobe.models.plan import (
 )
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
-from t2iprobe.models.skeleton import light_model, skeleton
+from t2iprobe.models.skeleton import light_model, quiet, skeleton
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def inspect_configs(
     model = light_model(name, folder, found, settings)
     where = Whereabouts(model)
     try:
-        with where:
+        with where, quiet():
             report = inspect_model(model, None, n_constituents, n_images)
     except (RuntimeError, NotImplementedError, LookupError, TypeError, AttributeError) as error:
         what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -179,10 +180,7 @@ def inspect_model(
     plan = plan or plan_capture(model)
     found = plan.calibration
     report = ModelReport(model.name, model.class_name, tried=True)
-    fed: dict[str, list[str]] = {}
-    for denoiser in found.denoisers.values():
-        for segment in denoiser.segments:
-            fed.setdefault(segment.encoder, []).append(segment.path)
+    fed = handed_on(model, found)
     for name, module in model.encoders.items():
         own = found.encoders.get(name)
         layers = encoder_layers(module)
@@ -191,7 +189,7 @@ def inspect_model(
             len(layers[0][1]) if layers else 0,
             parameters(module),
             prompt_limit(model, name, own.n_tokens if own else 0),
-            sorted(set(fed.get(name, []))) if own else None,
+            fed.get(name),
         )
     for name, module in model.denoisers.items():
         seen = found.denoisers.get(name)

@@ -98,7 +98,7 @@ def light_model(name: str, folder: Path, found: Skeleton, settings: LoadSettings
     """
     silence_bars()
     settings = replace(settings, single_file=None, lora=None, offload="none", variant=None)
-    with TemporaryDirectory() as copy, _quiet():
+    with TemporaryDirectory() as copy, quiet():
         index = _without_modules(folder, Path(copy), set(found.modules))
         pipe = build_pipeline(name, Path(copy), index, torch.float32, settings, found.modules)
     check_takes_prompt(pipe, name)
@@ -133,8 +133,8 @@ def _without_modules(folder: Path, target: Path, modules: set[str]) -> dict[str,
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """The library prints whole modules that it is given and has no rule for."""
+def quiet() -> Iterator[None]:
+    """No warnings of the library: it prints whole modules it is given, and how each call was understood."""
     from diffusers.utils import logging
 
     before = logging.get_verbosity()
