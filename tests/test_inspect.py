@@ -28,39 +28,41 @@ from t2iprobe.report import inspection
 Folder = Callable[[str], Path]
 
 
-def inspect_apart(*arguments: str, **environment: str) -> dict[str, Any]:
-    """The report of `t2iprobe inspect --json` in a process of its own."""
+def run_apart(*arguments: str, **environment: str) -> str:
+    """What Python prints in a process of its own."""
     keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "t2iprobe", "inspect", *arguments, "--json"],
+        [sys.executable, "-W", "ignore", *arguments],
         env=keep | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    report: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{\n") :])
-    return report
+    return done.stdout
 
 
 def test_of_a_hub_repository_no_weight_is_fetched(tiny_folder: Folder, tmp_path: Path) -> None:
     server, seen = stub_hub.serve({"sd15": tiny_folder("sd15")})
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    report = inspect_apart(
-        "tiny/sd15",
-        *(f"--pipe-arg={text}" for text in tiny.pipe_args("sd15")),
-        HF_ENDPOINT=f"http://127.0.0.1:{server.server_port}",
-        HF_HOME=str(tmp_path),
-        HF_HUB_OFFLINE="0",
-        HF_HUB_DISABLE_PROGRESS_BARS="1",
+    script = (
+        "from t2iprobe.models.hub import fetch_configs; from t2iprobe.models.settings import LoadSettings;"
+        "print(fetch_configs('tiny/sd15', LoadSettings()))"
     )
+    settings = {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path),
+        "HF_HUB_OFFLINE": "0",
+    }
+    folder = run_apart("-c", script, **settings).splitlines()[-1]
     server.shutdown()
     server.server_close()
-    assert report["tried"]
-    assert all(site["shape"] for site in report["sites"])
     assert any("unet/config.json" in line for line in seen)
     assert not [line for line in seen if line.endswith((".safetensors", ".bin"))]
     assert not list(tmp_path.rglob("*.safetensors"))
+    report = inspect_configs(folder, LoadSettings(pipe_arg=tiny.pipe_args("sd15")))
+    assert report.tried
+    assert all(site.shape for site in report.sites)
 
 
 def test_a_part_that_cannot_be_built_is_named_and_the_rest_listed(
@@ -139,7 +141,9 @@ FULL = {  # weights of the denoiser in millions, its blocks, and shapes that the
 @pytest.mark.parametrize("name", FULL)
 def test_a_full_size_model_fits_in_four_gigabytes(name: str, tmp_path: Path) -> None:
     part, millions, site, shape = FULL[name]
-    report = inspect_apart(str(full_size.write(name, tmp_path)))
+    report = json.loads(
+        run_apart("-m", "t2iprobe", "inspect", str(full_size.write(name, tmp_path)), "--json")
+    )
     assert report["tried"], report["notes"]
     assert report["denoisers"][part]["parameters"] / 1e6 == pytest.approx(millions, rel=0.01)
     assert report["denoisers"][part]["guidance"]
