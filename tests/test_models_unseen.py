@@ -14,6 +14,7 @@ from t2iprobe.models.doctor import _alike, diagnose
 from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.model import Model, parse_value
 from t2iprobe.models.plan import calibrated, plan_capture
+from t2iprobe.models.rows import same_text
 
 PROMPTS = ("a red circle left of a blue square", "an orange star above a very small black triangle")
 SPANS = [{"color1": (2, 5)}, {"color1": (3, 9)}]
@@ -126,6 +127,22 @@ def test_a_text_encoder_of_no_library_is_read(name: str) -> None:
 def test_doctor_finds_nothing(name: str) -> None:
     checks = list(diagnose(Model(name, pipeline(DESIGNS[name]))))
     assert [check.sentence for check in checks if not check.ok] == []
+
+
+def test_one_other_word_makes_another_text() -> None:
+    """Also beside a first token a thousand times as long, as large language models have it."""
+    torch.manual_seed(0)
+    text = torch.randn(20, 8)
+    text[0] *= 1000
+    text[15:] = 0  # pads
+    rounded = text * (1 + 0.02 * torch.randn(20, 8))
+    other = text.clone()
+    other[5] = torch.randn(8)
+    assert same_text(text, rounded)
+    assert not same_text(text, other)
+    assert same_text(text, torch.cat([rounded, torch.ones(4, 8)]))  # pads behind
+    assert same_text(text, torch.cat([torch.ones(4, 8), rounded]))  # pads before
+    assert not same_text(text, torch.cat([other, torch.ones(4, 8)]))
 
 
 class TestWhatCannotBeRead:

@@ -142,7 +142,8 @@ class Model:
         if token_embedding(module) is not None:
             return True
         table = word_table(module)
-        if table is None or _is_codec(module) or timestep_name(module) is not None:
+        sees = "pixel_values" in forward_names(module)  # its table numbers patches
+        if table is None or sees or _is_codec(module) or timestep_name(module) is not None:
             return False
         sizes = [len(t) for t in self._tokenizers.values() if hasattr(t, "__len__")]
         return bool(sizes) and table.num_embeddings >= min(sizes)

@@ -9,8 +9,13 @@ from torch import Tensor
 from t2iprobe.errors import SiteError
 from t2iprobe.models.trace import Call, Print
 
-_SAME = 0.02
-"""Relative distance below which two text states are the same: batch size and half precision change them by less."""
+_SAME = 0.25
+"""Relative distance below which two tokens are the same: batch size and half precision change them by far less, another
+word by more."""
+_SAME_VECTOR = 0.02
+"""The same for a single vector, which another prompt changes less."""
+_FLOOR = 0.1
+"""Tokens shorter than this share of the usual length are measured against that."""
 
 
 def same_print(one: Print, other: Print) -> bool:
@@ -33,10 +38,20 @@ def same_text(one: Tensor, other: Tensor) -> bool:
 
 
 def _near(one: Tensor, other: Tensor) -> bool:
+    """Whether two texts of one length agree in every token.
+
+    Each token is measured against itself: the first of a language model may be a thousand times as long as a word.
+    """
     if one.ndim == 2 and one.shape[-1] == 1:
         return torch.equal(one, other)
-    scale = max(float(one.norm()), float(other.norm()))
-    return float((one - other).norm()) <= _SAME * scale
+    if one.ndim < 2:
+        return float((one - other).norm()) <= _SAME_VECTOR * max(
+            float(one.norm()), float(other.norm())
+        )
+    length = torch.maximum(one.flatten(1).norm(dim=1), other.flatten(1).norm(dim=1))
+    apart = (one - other).flatten(1).norm(dim=1)
+    usual = length[length > 0].median() if bool(length.any()) else length.new_zeros(())
+    return bool((apart <= _SAME * length.clamp_min(_FLOOR * float(usual))).all())
 
 
 def conditional_rows(rows: Sequence[Tensor], unconditional: Sequence[Tensor]) -> list[int]:
