@@ -16,6 +16,7 @@ Config = dict[str, Any]
 def clip(width: int, layers: int, heads: int, projection: int | None = None) -> Config:
     n = tok.clip_size()
     return {
+        "dtype": "float16",
         "vocab_size": 49408,
         "hidden_size": width,
         "intermediate_size": 4 * width,
@@ -33,6 +34,7 @@ def clip(width: int, layers: int, heads: int, projection: int | None = None) -> 
 CLIP_L = clip(768, 12, 12, 768)
 CLIP_G = clip(1280, 32, 20, 1280)
 T5_XXL: Config = {
+    "torch_dtype": "bfloat16",
     "vocab_size": 32128,
     "d_model": 4096,
     "d_kv": 64,
@@ -259,6 +261,7 @@ def _qwenimage() -> dict[str, Part]:
     encoder: Config = {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
         "model_type": "qwen2_5_vl",
+        "torch_dtype": "bfloat16",
         "image_token_id": tok.qwen_id("<|image_pad|>"),
         "video_token_id": tok.qwen_id("<|video_pad|>"),
         "vision_start_token_id": tok.qwen_id("<|vision_start|>"),
@@ -266,6 +269,7 @@ def _qwenimage() -> dict[str, Part]:
         "tie_word_embeddings": False,
         "text_config": {
             "model_type": "qwen2_5_vl_text",
+            "dtype": "bfloat16",
             "vocab_size": 152064,
             "hidden_size": 3584,
             "intermediate_size": 18944,

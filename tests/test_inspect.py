@@ -19,6 +19,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from t2iprobe.cli import main
 from t2iprobe.models import light
 from t2iprobe.models.handed import Reached, _taps
 from t2iprobe.models.inspect import inspect_configs
@@ -196,6 +197,14 @@ def test_the_layers_that_a_denoiser_is_fed(family: str, tiny_folder: Folder) -> 
         str(tiny_folder(family)), LoadSettings(pipe_arg=tiny.pipe_args(family))
     )
     assert {name: encoder.fed for name, encoder in report.encoders.items()} == FED[family]
+
+
+def test_encoders_joined_by_channel_in_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "shapes-mmdit"]) == 0
+    out = capsys.readouterr().out
+    line = "at most 16 tokens; denoiser is fed text_model.encoder.layers.0"
+    assert out.count(line) == 2
+    assert "one call a step: [unconditional, conditional]" in out
 
 
 def test_layers_that_are_handed_on_are_found_among_many() -> None:

@@ -7,12 +7,13 @@ from t2iprobe.config import OneModel
 from t2iprobe.models.names import local_folder
 
 DESCRIPTION = """\
-Say what can be read in a model: its text encoders and denoisers, every site, and with --trial (a few calls of the
-pipeline) the stream and shape of each site, the form of guidance, prompt limits and the bytes a run would take.
+Say what can be read in a model: its text encoders and which of their layers the denoiser is fed, its denoisers and the
+form of guidance, prompt limits, every site with its stream and shape, and the bytes a run would take. The configs are
+enough: no weight is downloaded or loaded, whatever the size.
 
-  t2iprobe inspect shapes-mmdit                     from the configs alone; no weight is loaded
-  t2iprobe inspect shapes-mmdit --trial
-  t2iprobe inspect ./my-checkpoint --trial --json"""
+  t2iprobe inspect shapes-mmdit
+  t2iprobe inspect stabilityai/stable-diffusion-3.5-medium --json
+  t2iprobe inspect ./my-checkpoint --trial          the same from calls with the weights of the checkpoint"""
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class InspectConfig(OneModel):
     """Which model to look at, and how it is loaded."""
 
     trial: bool = False
-    """Load the weights and make a few calls, which tells streams, shapes and guidance."""
+    """Load the weights and make the trial calls with them, instead of with stand-ins."""
     json: bool = False
     """Print JSON."""
     images: int = 768

@@ -151,11 +151,21 @@ def _shadow(kind: Any, settings: dict[str, Any]) -> nn.Module:
 
 
 def _build(kind: Any, settings: dict[str, Any]) -> nn.Module:
+    settings = _in_float32(settings)
     if hasattr(kind, "config_class"):
-        module: nn.Module = kind(kind.config_class.from_dict(dict(settings)))
+        module: nn.Module = kind(kind.config_class.from_dict(settings))
     else:
-        module = kind.from_config(dict(settings))
+        module = kind.from_config(settings)
     return module
+
+
+def _in_float32(settings: dict[str, Any]) -> dict[str, Any]:
+    """A config without the number format that its weights are stored in, in any of its parts."""
+    return {
+        key: _in_float32(value) if isinstance(value, dict) else value
+        for key, value in settings.items()
+        if key not in ("dtype", "torch_dtype")
+    }
 
 
 def _read(config: Path) -> dict[str, Any]:

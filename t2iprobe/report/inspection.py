@@ -1,7 +1,6 @@
 """`t2iprobe inspect` as text."""
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from t2iprobe.models.inspect import ModelReport
@@ -54,7 +53,7 @@ def _parts(found: ModelReport) -> Table:
             encoder.class_name,
             _millions(encoder.parameters),
             str(encoder.layers),
-            escape(said),
+            said,
         )
     for name, denoiser in found.denoisers.items():
         said = "" if denoiser.guidance is None else f"guidance: {denoiser.guidance}"
@@ -63,7 +62,7 @@ def _parts(found: ModelReport) -> Table:
             denoiser.class_name,
             _millions(denoiser.parameters),
             str(denoiser.blocks),
-            escape(said),
+            said,
         )
     return table
 
