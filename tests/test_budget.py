@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from t2iprobe.models.generate import ImageRequest
 from t2iprobe.report.reading import missing_stage
 from t2iprobe.stages.forecast import LaterStages
 from t2iprobe.stages.limit import PACE_MARGIN, Limit
+from t2iprobe.stages.outlook import tasks_in
 from t2iprobe.stages.pieces import cut, keep_only
 from t2iprobe.store import RunFolder, read_json, read_table
 
@@ -281,10 +283,43 @@ def test_a_run_by_the_clock_ends_inside_its_budget(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "t2iprobe.cli", "run", "--out", str(folder)]
     start = time.monotonic()
     done = subprocess.run(
-        [*command, "--tasks", "2000", "--budget", "90s"], capture_output=True, text=True, check=True
+        [*command, "--tasks", "2000", "--budget", "90s"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert time.monotonic() - start < 90
+    if done.returncode:  # a busy machine
+        assert "too short" in done.stderr or "too few" in done.stderr
+        pytest.skip(done.stderr)
     assert "stopped by the budget of 90s after" in done.stderr
     summary = read_json(folder / "summary.json")
     assert 0 < summary["n_tasks"] < summary["tasks_asked"] == 2000
     assert summary["n_images"] == 4 * summary["n_tasks"]
+
+
+def test_plan_says_how_many_tasks_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["plan", "--tasks", "40", "--seeds", "2", "--steps", "2", "--at", "0,1"]
+    assert main([*small, "--sites", SMALL["sites"][0], "--budget", "10h"]) == 0
+    out = capsys.readouterr().out
+    assert "budget  about 40 of 40 tasks fit into 10h" in out
+    assert all(f"\n{word} " in out for word in ("time", "memory", "disk", "reach"))
+
+
+@pytest.mark.parametrize(("budget", "expected"), [("10s", 0), ("35s", 40), ("1h", 200)])
+def test_tasks_in_a_budget(budget: str, expected: int) -> None:
+    """Loading 10 s, 1 s at the end, 0.1 s an image, and 1.5 x 5 s for the rest of few tasks."""
+    requests = [ImageRequest(str(t), s, "") for t in range(200) for s in range(4)]
+    later = LaterStages((8, 200), (5.0, 5.0), 0)
+    found = tasks_in(parse_duration(budget), cut(requests, 4, 16), 0.1, later, 10.0)
+    assert found == expected
+
+
+def test_the_shortest_budget_named_is_for_enough_tasks(tmp_path: Path) -> None:
+    """Of 8 tasks no folds can be made (see above): the line names as many as can be probed."""
+    readings = count()
+    gone_once_measured = Budget("24h", 0.0, lambda: 0.0 if next(readings) < 2 else 1e9)
+    with pytest.raises(ConfigError, match=r"the least that can be probed, (\d+) tasks") as caught:
+        run(RunConfig(out=tmp_path / "run", **SMALL), gone_once_measured)
+    named = int(str(caught.value).split(" tasks,")[0].split()[-1])
+    assert 8 < named < 48

@@ -113,15 +113,14 @@ def _stop(
 
 
 def _too_short(maker: Maker, budget: Budget, limit: Limit | None, so_far: str) -> str:
-    spent = f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s"
+    text = f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s"
     kept = f"; {so_far} are done" if not so_far.startswith("0 ") else ""
-    if limit is None or maker.next is None:
-        return f"{spent}{kept}; give more time"
-    need = maker.need(maker.next, limit)
-    n_tasks = len(maker.next.task_ids)
+    if limit is None:
+        return f"{text}{kept}; give more time"
+    n_tasks, need = maker.least(limit)
     return (
-        f"{spent}, and {n_tasks} {'task' if n_tasks == 1 else 'tasks'} with scoring, probing and the report may need "
-        f"{need:.0f} s more{kept}; give {budget.spent + need:.0f}s or more"
+        f"{text}, and the least that can be probed, {n_tasks} tasks, may need {need:.0f} s more with scoring, probing "
+        f"and the report{kept}; give {budget.spent + need:.0f}s or more"
     )
 
 

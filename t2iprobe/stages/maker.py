@@ -87,6 +87,17 @@ class Maker:
         """Seconds to make a piece and to finish the run with it."""
         return limit.need(self._n_tasks_with(piece), self._n_missing(piece))
 
+    def least(self, limit: Limit) -> tuple[int, float]:
+        """The smallest number of tasks, one more piece at least, that can be probed, and the seconds they take."""
+        ids = {task_id for piece in self.done for task_id in piece.task_ids}
+        n_images = 0
+        for piece in self._pieces:
+            n_images += self._n_missing(piece)
+            ids.update(piece.task_ids)
+            if n_images and self._can_be_probed(ids):
+                break
+        return len(ids), limit.need(len(ids), n_images)
+
     def limit(self, budget: Budget) -> Limit:
         """Measure an image and foretell the later stages, to keep the run inside a budget."""
         piece = self.next or self._pieces[-1]
@@ -137,6 +148,13 @@ class Maker:
         counts = {"tasks": n_tasks, "images_asked": n_tasks * job.config.seeds}
         job.folder.update(counts=counts, fold_overlap=job.drawn.fold_overlap)
         drawing.write(job.folder, job.drawn, {})
+
+    def _can_be_probed(self, ids: set[str]) -> bool:
+        try:
+            drawing.restrict(self._job.drawn, ids, self._job.config)
+        except DataError:
+            return False
+        return True
 
     def _n_tasks_with(self, piece: Piece) -> int:
         """Tasks that are whole once a piece is made."""

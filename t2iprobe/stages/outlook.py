@@ -3,10 +3,10 @@
 import time
 from dataclasses import dataclass
 
-from t2iprobe.budget import Budget
+from t2iprobe.budget import parse_duration
 from t2iprobe.config import RunConfig
 from t2iprobe.memory import peak_bytes
-from t2iprobe.models.estimate import Measured, measure_like_the_run
+from t2iprobe.models.estimate import measure_like_the_run
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.plan import plan_capture
 from t2iprobe.stages.forecast import LaterStages, foretell
@@ -96,27 +96,30 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
         device_bytes=device_bytes,
         disk_bytes=n_images * per_image + tables + later.report_bytes,
         smallest_correlation=detectable_correlation(n_tasks),
-        tasks_in_budget=_tasks_in(config, pieces, measured, later, loading_s),
+        tasks_in_budget=None
+        if config.budget is None
+        else tasks_in(parse_duration(config.budget), pieces, measured.seconds, later, loading_s),
     )
 
 
-def _tasks_in(
-    config: RunConfig,
-    pieces: list[Piece],
-    measured: Measured,
-    later: LaterStages,
-    loading_s: float,
-) -> int | None:
-    """Whole tasks of the first pieces that fit into the budget with all that follows."""
-    if config.budget is None:
-        return None
-    seconds = Budget(config.budget).seconds
+def tasks_in(
+    seconds: float, pieces: list[Piece], per_image: float, later: LaterStages, loading_s: float
+) -> int:
+    """Whole tasks of the first pieces that fit into some seconds with all that precedes and follows them.
+
+    Args:
+        seconds: the budget.
+        pieces: the run.
+        per_image: seconds of an image.
+        later: what the stages after generation take.
+        loading_s: seconds until the first image.
+    """
     before = loading_s + later.import_s + ENDING
-    n_tasks = 0
+    n_tasks = n_images = 0
     for piece in pieces:
+        n_images += len(piece.requests)
         more = n_tasks + len(piece.task_ids)
-        making = more * config.seeds * measured.seconds
-        if before + making + LATER_MARGIN * later.at(more) > seconds:
+        if before + n_images * per_image + LATER_MARGIN * later.at(more) > seconds:
             break
         n_tasks = more
     return n_tasks
