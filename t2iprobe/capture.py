@@ -43,8 +43,10 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether `torch.compile` wraps this module or was applied to it in place."""
-    return unwrap(module) is not module or getattr(module, "_compiled_call_impl", None) is not None
+    """Whether `torch.compile` wraps this module, or was applied to it or to its forward in place."""
+    in_place = getattr(module, "_compiled_call_impl", None)
+    forward = getattr(module.forward, "_torchdynamo_orig_callable", None)
+    return unwrap(module) is not module or in_place is not None or forward is not None
 
 
 def _names(root: nn.Module) -> dict[str, nn.Module]:

@@ -3,12 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import tiny
 import torch
 
+from t2iprobe.cli import main
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError
 from t2iprobe.models.loading import load_model, pick_device, pick_dtype
 from t2iprobe.models.plan import plan_capture
@@ -122,6 +124,34 @@ def test_broken_folders(tiny_folder: Folder, tmp_path: Path) -> None:
     assert "line 1: not JSON" in message(folder, ModelError)
 
 
+def test_weights_that_are_cut_off_are_named(tiny_folder: Folder, tmp_path: Path) -> None:
+    for part, name in (("unet", "diffusion_pytorch_model"), ("text_encoder", "model")):
+        folder = damaged(tiny_folder("sd15"), tmp_path / part)
+        file = folder / part / f"{name}.safetensors"
+        file.write_bytes(file.read_bytes()[:-100])
+        assert f"{part}/{name}.safetensors is cut off" in message(folder, ModelError)
+
+
+@pytest.mark.parametrize("part", ["transformer", "text_encoder_2"])
+def test_a_quantised_component_that_cannot_run_here_is_named(
+    tiny_folder: Folder, tmp_path: Path, part: str
+) -> None:
+    """bitsandbytes in a config: without the library it is asked for; with it, diffusers asks for a GPU."""
+    if part == "text_encoder_2" and find_spec("bitsandbytes"):
+        pytest.skip("transformers runs bitsandbytes on this machine")
+    folder = damaged(tiny_folder("flux"), tmp_path / "quantised")
+    config = folder / part / "config.json"
+    quantised = {"quant_method": "bitsandbytes", "load_in_4bit": True, "_load_in_4bit": True}
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"quantization_config": quantised})
+    )
+    with pytest.raises((MissingExtra, ModelError)) as caught:
+        load_model(str(folder))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "bitsandbytes" in text
+
+
 def test_only_a_variant_is_there(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = damaged(tiny_folder("sd15"), tmp_path / "variant")
     for file in folder.glob("*/*.safetensors"):
@@ -170,23 +200,54 @@ def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:
     assert "LoRA" in message(folder, ModelError, lora=Path("missing.safetensors"))
 
 
-def test_a_lora_needs_peft(
-    tiny_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "style.safetensors"
-    file.write_bytes(b"")
-    model = load_model(str(tiny_folder("sd15")))
+class TestDevicesAndFormats:
+    def machine(
+        self, patch: pytest.MonkeyPatch, gpus: int, mps: bool = False, bf16: bool = True
+    ) -> None:
+        import torch._dynamo  # the compiler looks at the real functions when it is loaded
 
-    def refuse(*_: object, **__: object) -> None:
-        raise ValueError("PEFT backend is required for this method.")
+        patch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        patch.setattr(torch.cuda, "device_count", lambda: gpus)
+        patch.setattr(torch.cuda, "is_bf16_supported", lambda: bf16)
+        patch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
-    monkeypatch.setattr(type(model.pipe), "load_lora_weights", refuse)
-    assert "pip install peft" in message(tiny_folder("sd15"), MissingExtra, lora=file)
+    @pytest.mark.parametrize(
+        ("gpus", "mps", "bf16", "device", "dtype"),
+        [
+            (0, False, False, "cpu", torch.float32),
+            (1, False, True, "cuda", torch.bfloat16),
+            (1, False, False, "cuda", torch.float16),
+            (0, True, False, "mps", torch.float16),
+        ],
+    )
+    def test_auto(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        gpus: int,
+        mps: bool,
+        bf16: bool,
+        device: str,
+        dtype: torch.dtype,
+    ) -> None:
+        self.machine(monkeypatch, gpus, mps, bf16)
+        assert pick_device("auto") == torch.device(device)
+        assert pick_dtype("auto", pick_device("auto")) == dtype
 
+    def test_those_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.machine(monkeypatch, gpus=2)
+        assert pick_device("cuda:1") == torch.device("cuda:1")
+        assert pick_device("cpu") == torch.device("cpu")
+        assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+        assert pick_dtype("fp16", torch.device("cuda")) == torch.float16
+        with pytest.raises(ConfigError, match="unknown dtype 'fp8'"):
+            pick_dtype("fp8", torch.device("cpu"))
 
-def test_devices_and_dtypes() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
-    assert pick_dtype("auto", torch.device("cpu")) == torch.float32
-    assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
-    with pytest.raises(ConfigError, match="unknown dtype 'fp8'"):
-        pick_dtype("fp8", torch.device("cpu"))
+    @pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
+    def test_one_that_is_not_there(
+        self, monkeypatch: pytest.MonkeyPatch, device: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.machine(monkeypatch, gpus=1 if device == "cuda:1" else 0)
+        assert main(["doctor", "shapes-mmdit", "--device", device]) == 2
+        text = capsys.readouterr().err
+        assert f"device '{device}' is not on this machine; use auto or cpu" in text
+        assert len(text.strip().splitlines()) == 1

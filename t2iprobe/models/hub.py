@@ -1,7 +1,9 @@
 """Fetching a checkpoint from the hub, with one clear line for each way it can fail."""
 
+import errno
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,13 @@ ASK_ABOVE = 10e9
 """Bytes of a download above which consent is needed."""
 
 
-def fetch(name: str, settings: LoadSettings) -> Path:
+def fetch(name: str, settings: LoadSettings, without: Collection[str] = ()) -> Path:
     """The local snapshot of a hub repository.
+
+    Args:
+        name: owner/name.
+        settings: revision, variant, consent.
+        without: components whose weights are not needed.
 
     Raises:
         ModelError: gated, absent, offline, bad token, half a cache, or no space; each has its own line.
@@ -24,13 +31,14 @@ def fetch(name: str, settings: LoadSettings) -> Path:
     local = settings.local or _offline()
     try:
         if not local:
-            _announce(name, settings)
+            _announce(name, settings, without)
         path = diffusers.DiffusionPipeline.download(
             name,
             revision=settings.revision,
             variant=settings.variant,
             local_files_only=local,
             trust_remote_code=settings.trust_remote_code,
+            **dict.fromkeys(without),
         )
     except errors.HFValidationError as error:
         raise ModelError(
@@ -38,7 +46,7 @@ def fetch(name: str, settings: LoadSettings) -> Path:
         ) from error
     except _network_errors() as error:
         raise ModelError(_advice(name, settings, error)) from error
-    missing = missing_files(Path(path))
+    missing = [file for file in missing_files(Path(path)) if file.split("/")[0] not in without]
     if missing:
         raise ModelError(
             f"{name} is only partly in the cache, {missing[0]} is missing; run once with the hub in reach"
@@ -84,7 +92,8 @@ def _network_errors() -> tuple[type[Exception], ...]:
         for name in ("CachedRepoTreeNotFoundError", "RevisionResolutionError", "EntryNotFoundError")
         if hasattr(errors, name)
     ]
-    return (OSError, ValueError, *errors.HfHubHTTPError.__bases__, *own)
+    # RuntimeError is what the Rust client for large files raises, a full disk included.
+    return (OSError, ValueError, RuntimeError, *errors.HfHubHTTPError.__bases__, *own)
 
 
 def _offline() -> bool:
@@ -93,7 +102,7 @@ def _offline() -> bool:
     return bool(constants.HF_HUB_OFFLINE)
 
 
-def _announce(name: str, settings: LoadSettings) -> None:
+def _announce(name: str, settings: LoadSettings, without: Collection[str]) -> None:
     """Say what will be downloaded, to where, and what space there is; big downloads need --yes.
 
     Raises:
@@ -105,7 +114,8 @@ def _announce(name: str, settings: LoadSettings) -> None:
     files = [
         (str(f.rfilename), int(f.size or 0))
         for f in info.siblings or []
-        if not isinstance(try_to_load_from_cache(name, f.rfilename, revision=info.sha), str)
+        if str(f.rfilename).split("/")[0] not in without
+        and not isinstance(try_to_load_from_cache(name, f.rfilename, revision=info.sha), str)
     ]
     size = planned_bytes(files, settings.variant)
     target = Path(constants.HF_HUB_CACHE)
@@ -170,16 +180,16 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(e, kinds) for e in chain)
 
-    if any(getattr(e, "errno", None) == 28 for e in chain):
+    if any(getattr(e, "errno", None) == errno.ENOSPC or "No space left" in str(e) for e in chain):
         return f"{name}: the disk is full; make room or set HF_HOME to another disk, then run the same command"
     if has(errors.GatedRepoError):
         return f"{name} is gated; ask for access at https://huggingface.co/{name} and set HF_TOKEN to one that has it"
     if has(errors.RevisionNotFoundError):
         return f"{name} has no revision {settings.revision!r}; leave --revision out or name an existing one"
-    if status == 401 and _has_token():
-        return "the hub refused the token in HF_TOKEN; log in again or unset it"
     if has(errors.RepositoryNotFoundError) or status == 404:
         return f"{name} is not on the hub, or it is private; check the spelling, or set HF_TOKEN"
+    if status == 401 and _has_token():
+        return "the hub refused the token in HF_TOKEN; log in again or unset it"
     local = settings.local or _offline()
     if local or (status is None and not isinstance(error, ValueError)):
         half = _half_cached(name)

@@ -3,18 +3,22 @@
 import importlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
 from t2iprobe.models.hub import fetch, fetch_configs, missing_files
+from t2iprobe.models.identity import identify, quantisation
+from t2iprobe.models.lora import load_lora
 from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
 from t2iprobe.models.names import local_folder
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.models.single_file import header, load_parts, parts_in
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -26,7 +30,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     """Load a checkpoint.
 
     Args:
-        name: a zoo name, a folder with a model_index.json, or a hub id.
+        name: a zoo name, a folder with a model_index.json, a hub id, or a .safetensors file inside such a folder.
         settings: how to load and call it.
 
     Raises:
@@ -36,15 +40,21 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         MissingExtra: the checkpoint needs a library that is not installed.
     """
     settings = settings or LoadSettings()
+    if settings.single_file is None and Path(name).expanduser().is_file():
+        settings = replace(settings, single_file=Path(name).expanduser())
     silence_bars()
     device = pick_device(settings.device)
     dtype = pick_dtype(settings.dtype, device)
+    if settings.offload != "none" and device.type == "cpu":
+        raise ConfigError(
+            f"--offload {settings.offload} keeps idle parts off a GPU, and this computes on the CPU; leave it out"
+        )
     folder = find_folder(name, settings)
     index = read_index(folder)
     pipe = build_pipeline(name, folder, index, dtype, settings)
     check_takes_prompt(pipe, name)
     apply_settings(pipe, settings, device)
-    provenance = _provenance(name, folder, pipe, settings, device, dtype)
+    provenance = identify(name, folder, pipe, settings, device, dtype)
     return ready(name, folder, pipe, settings, provenance)
 
 
@@ -123,7 +133,11 @@ def find_folder(name: str, settings: LoadSettings) -> Path:
     Raises:
         ModelError: there is no such zoo model, folder or repository.
     """
-    return local_folder(name) or fetch(name, settings)
+    folder = local_folder(name)
+    if folder is not None or settings.single_file is None:
+        return folder or fetch(name, settings)
+    index = read_index(fetch_configs(name, settings))
+    return fetch(name, settings, parts_in(settings.single_file, index))
 
 
 def find_configs(name: str, settings: LoadSettings) -> Path:
@@ -191,13 +205,8 @@ def build_pipeline(
             old = importlib.import_module(f"diffusers.pipelines.deprecated.{moved}")
             setattr(diffusers.pipelines, moved, old)
     parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
-    kind: Any = diffusers.DiffusionPipeline
     if settings.single_file is not None:
-        kind = getattr(diffusers, str(index["_class_name"]), None)
-        if not hasattr(kind, "from_single_file"):
-            raise ModelError(
-                f"{index['_class_name']} cannot be loaded from a single file; use its folder"
-            )
+        parts |= load_parts(settings.single_file, folder, index, dtype)
     version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
     options: dict[str, Any] = {
         "dtype" if version >= (0, 40) else "torch_dtype": dtype,
@@ -209,22 +218,29 @@ def build_pipeline(
     if settings.trust_remote_code:
         options["trust_remote_code"] = True
     try:
-        if settings.single_file is not None:
-            return kind.from_single_file(
-                str(settings.single_file), config=str(folder), local_files_only=True, **options
-            )
-        return kind.from_pretrained(
-            str(folder),
-            local_files_only=True,
-            **options,
+        return diffusers.DiffusionPipeline.from_pretrained(
+            str(folder), local_files_only=True, **options
         )
     except (ImportError, NameError) as error:
-        what = getattr(error, "name", None) or str(error).splitlines()[0]
-        raise MissingExtra(
-            f"{name} needs a library that is not installed: {what}; pip install {what}"
-        ) from error
-    except (OSError, ValueError, AttributeError, RuntimeError, TypeError, KeyError) as error:
+        raise MissingExtra(f"{name} needs a library: {_library(error)}") from error
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+        TypeError,
+        KeyError,
+        SafetensorError,
+    ) as error:
         raise ModelError(f"{name}: {_load_advice(folder, index, settings, error)}") from error
+
+
+def _library(error: ImportError | NameError) -> str:
+    """What to install, as an error of a library that misses another one says it."""
+    if error.name:
+        return f"{error.name} is not installed; pip install {error.name}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]
 
 
 def _load_advice(
@@ -242,6 +258,18 @@ def _load_advice(
     missing = missing_files(folder)
     if missing:
         return f"{missing[0]} is missing ({len(missing)} in all); copy or download the whole folder again"
+    for file in sorted(folder.glob("*/*.safetensors")):
+        try:
+            header(file)
+        except ModelError as broken:
+            return str(broken)
+    for config in sorted(folder.glob("*/config.json")):
+        method = quantisation(json.loads(config.read_text()))
+        if method:
+            return (
+                f"its {config.parent.name} is quantised with {method}: {text[:200]}; use a machine that {method} runs"
+                " on, or a checkpoint that is not quantised"
+            )
     variants = sorted(
         {
             file.name.split(".")[-2]
@@ -268,7 +296,7 @@ def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> N
             )
         pipe.scheduler = kind.from_config(pipe.scheduler.config)
     if settings.lora is not None:
-        _load_lora(pipe, settings.lora)
+        load_lora(pipe, settings.lora)
     if settings.vae_tiling:
         if not hasattr(getattr(pipe, "vae", None), "enable_tiling"):
             raise ConfigError(
@@ -284,59 +312,3 @@ def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> N
         pipe.enable_sequential_cpu_offload(device=device)
     elif getattr(pipe, "hf_device_map", None) is None:
         pipe.to(device)
-
-
-def _load_lora(pipe: Any, path: Path) -> None:
-    if not hasattr(pipe, "load_lora_weights"):
-        raise ModelError(f"{type(pipe).__name__} takes no LoRA")
-    if not path.exists():
-        raise ModelError(f"LoRA {path} does not exist; give a .safetensors file or a folder")
-    where = {"weight_name": path.name} if path.is_file() else {}
-    try:
-        pipe.load_lora_weights(str(path.parent if path.is_file() else path), **where)
-    except ValueError as error:
-        if "PEFT" in str(error):
-            raise MissingExtra("a LoRA needs the peft library; pip install peft") from error
-        raise ModelError(f"LoRA {path} does not fit: {str(error).splitlines()[0][:200]}") from error
-
-
-def weights_hash(folder: Path) -> str:
-    """A hash over every weight file of a folder: names and contents, 32 hex digits."""
-    digest = blake2b(digest_size=16)
-    for file in sorted(folder.rglob("*.safetensors")):
-        digest.update(str(file.relative_to(folder)).encode())
-        with file.open("rb") as stream:
-            while chunk := stream.read(1 << 22):
-                digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _provenance(
-    name: str,
-    folder: Path,
-    pipe: Any,
-    settings: LoadSettings,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> dict[str, Any]:
-    """What a run folder remembers about a model; the same values on every machine but for device and dtype."""
-    schedulers = {
-        key: {
-            "class": type(part).__name__,
-            "config": json.loads(json.dumps(dict(part.config), default=str)),
-        }
-        for key, part in getattr(pipe, "components", {}).items()
-        if hasattr(part, "set_timesteps")
-    }
-    return {
-        "name": name,
-        "class": type(pipe).__name__,
-        "revision": settings.revision,
-        "commit": folder.name if folder.parent.name == "snapshots" else None,
-        "weights": weights_hash(folder),
-        "dtype": str(dtype).removeprefix("torch."),
-        "device": str(device),
-        "offload": settings.offload,
-        "lora": str(settings.lora) if settings.lora else None,
-        "schedulers": schedulers,
-    }

@@ -12,7 +12,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASC
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of a zoo model or of a local pipeline; None for a hub id.
+    """The folder of a zoo model, of a local pipeline, or around a weight file; None for a hub id.
 
     Raises:
         ModelError: the name is none of the three; near zoo models and folders are named.
@@ -23,9 +23,12 @@ def local_folder(name: str) -> Path | None:
     if name and path.is_dir():
         return path
     if name and path.is_file():
-        raise ModelError(
-            f"{name} is a single file; give it as --single-file, and as --model the folder with its model_index.json"
-        )
+        from t2iprobe.models.single_file import how_to_load, pipeline_around
+
+        folder = pipeline_around(path)
+        if folder is None:
+            raise ModelError(how_to_load(path))
+        return folder
     if _HUB_ID.fullmatch(name) and ".." not in name and "--" not in name:
         return None
     folders = [str(p) for p in path.parent.iterdir() if p.is_dir()] if path.parent.is_dir() else []

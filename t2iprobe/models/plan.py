@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
-
-from t2iprobe.capture import is_compiled
 from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.calibrate import Calibration, calibrate
 from t2iprobe.models.model import Model
 from t2iprobe.models.pooling import IMAGE_POOLINGS, TEXT_POOLINGS, check_poolings, text_names
 from t2iprobe.models.schedule import step_timesteps
 from t2iprobe.models.sites import CONDITIONING, Site, select_sites
+from t2iprobe.models.wrappers import compiled_inside, refuse_unreadable
 
 DEFAULT_AT = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -85,7 +83,12 @@ def calibrated(model: Model) -> Calibration:
         SiteError: no denoiser sees the prompt.
     """
     if model.calibration is None:
-        model.calibration = calibrate(model)
+        model.calibration = found = calibrate(model)
+        compiled = compiled_inside(model)
+        if compiled:
+            found.notes.append(
+                f"blocks inside {', '.join(compiled)} are compiled and cannot be read"
+            )
     assert isinstance(model.calibration, Calibration)
     return model.calibration
 
@@ -96,7 +99,8 @@ def all_sites(calibration: Calibration) -> list[Site]:
     for name, encoder in calibration.encoders.items():
         sites += [Site(name, path, "text") for path in (encoder.embedding, *encoder.readings)]
     for name, found in calibration.denoisers.items():
-        sites.append(Site(name, CONDITIONING, "text"))
+        if found.states_shape:
+            sites.append(Site(name, CONDITIONING, "text"))
         for path, streams in found.readings.items():
             if "image" in streams:
                 sites.append(Site(name, path, "image"))
@@ -136,33 +140,6 @@ def plan_capture(
         name: resolve_steps(at, found.n_steps) for name, found in calibration.denoisers.items()
     }
     return CapturePlan(calibration, tuple(chosen), steps, tuple(image_pooling), tuple(text_pooling))
-
-
-def refuse_unreadable(model: Model) -> None:
-    """Refuse components whose blocks cannot be read rightly, by name.
-
-    A component compiled as a whole skips the hooks of its blocks (blocks compiled one by one do not), a cache leaves
-    blocks out, and DataParallel runs copies of them.
-
-    Raises:
-        SiteError: the component is named.
-    """
-    for name, part in getattr(model.pipe, "components", {}).items():
-        if isinstance(part, nn.DataParallel):
-            raise SiteError(
-                f"{name} is wrapped in DataParallel, which splits batches; use pipe.{name}.module"
-            )
-    for name in (*model.denoisers, *model.encoders):
-        part = getattr(model.pipe, name, None)
-        if getattr(part, "is_cache_enabled", False):
-            raise SiteError(
-                f"{name} uses a cache that leaves blocks out; call pipe.{name}.disable_cache() first"
-            )
-        if part is not None and is_compiled(part):
-            raise SiteError(
-                f"{name} is compiled as a whole, its blocks would skip their hooks; use pipe.{name}._orig_mod, or"
-                " compile its blocks with compile_repeated_blocks()"
-            )
 
 
 def refuse_hidden(model: Model, calibration: Calibration) -> None:

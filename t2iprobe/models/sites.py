@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from t2iprobe.capture import unwrap
+from t2iprobe.capture import is_compiled
 from t2iprobe.errors import SiteError, unknown
 
 Stream = Literal["image", "text"]
@@ -72,18 +72,21 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
 
     A block is a member of a list of modules with several weighted parts; the outermost lists give the blocks
     themselves, lists inside blocks give only what attends (a UNet block's attentions and their transformer blocks).
-    A child outside any list that holds lists of blocks itself (a UNet's middle block) is a block too.
+    A child outside any list that holds lists of blocks itself (a UNet's middle block) is a block too. Blocks inside a
+    compiled one are left out: they would skip their hooks.
     """
     found: dict[str, nn.Module] = {}
 
     def descend(parent: nn.Module, path: str, inside: bool) -> None:
+        if inside and is_compiled(parent):
+            return
         for name, child in parent.named_children():
             at = f"{path}.{name}" if path else name
             if _is_list(child):
                 for where, member in _members(child, at):
                     if not inside or _is_attention_block(member):
                         found[where] = member
-                        descend(unwrap(member), where, True)
+                        descend(member, where, True)
             elif _has_blocks(child):
                 if not inside:
                     found[at] = child

@@ -76,8 +76,9 @@ def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def bind(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a call by parameter name."""
-    return dict(zip(names, args, strict=False)) | dict(kwargs)
+    """Arguments of a call by parameter name; by position where a forward that was replaced has no names for them."""
+    surplus = {str(index): value for index, value in enumerate(args) if index >= len(names)}
+    return dict(zip(names, args, strict=False)) | surplus | dict(kwargs)
 
 
 def rows_of(value: Any) -> list[Tensor]:
