@@ -142,7 +142,8 @@ def test_the_scale_of_a_hardly_varying_feature_is_a_tenth_of_the_median():
     expected = np.maximum(scale, 0.1 * np.median(scale))
     assert (expected > scale).tolist() == [True, True, False, False, False]
     np.testing.assert_allclose(1 / Scaler.fit(X).inverse_scale, expected)
-    with_a_constant = np.column_stack([X, np.ones(200)])  # what does not vary has no say in the median
+    # what does not vary has no say in the median
+    with_a_constant = np.column_stack([X, np.ones(200)])
     np.testing.assert_allclose(1 / Scaler.fit(with_a_constant).inverse_scale[:5], expected)
 
 
