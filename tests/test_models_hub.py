@@ -1,7 +1,9 @@
 """The real hub client against a stub server on the loopback: what a user reads when a checkpoint cannot be had."""
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,16 +14,23 @@ from typing import Any
 import pytest
 import stub_hub
 
-from t2iprobe.models.hub import missing_files, planned_bytes
+from t2iprobe.errors import ModelError
+from t2iprobe.models.hub import fetch, missing_files, planned_bytes
+from t2iprobe.models.settings import LoadSettings
 
 SCRIPT = """
 import json, os, sys, warnings
+from pathlib import Path
 warnings.filterwarnings("ignore")
 from t2iprobe.errors import T2IProbeError
+from t2iprobe.models import hub
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
 out = {}
+hub.ASK_ABOVE = float(os.environ.get("ASK_ABOVE", hub.ASK_ABOVE))
 for label, name, options in json.load(sys.stdin):
+    if "single_file" in options:
+        options["single_file"] = Path(options["single_file"])
     try:
         out[label] = "loaded " + load_model(name, LoadSettings(**options)).class_name
     except T2IProbeError as error:
@@ -54,40 +63,64 @@ def ask(
 
 
 @pytest.fixture(scope="module")
-def hub(tiny_folder: Callable[[str], Path]) -> Iterator[str]:
-    server, _ = stub_hub.serve({"sd15": tiny_folder("sd15")})
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def answers(hub: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def answers(
+    tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
     """One process that asks for good and bad repositories; its cache is then used offline and damaged."""
-    home = tmp_path_factory.mktemp("home")
+    plain = tiny_folder("sd15")
+    both = tmp_path_factory.mktemp("repositories") / "both"
+    shutil.copytree(plain, both)
+    for file in plain.glob("*/*.safetensors"):
+        shutil.copy(file, both / file.parent.name / f"{file.stem}.fp16.safetensors")
+    names = dict.fromkeys(("sd15", "shards", "configs", "asked"), plain)
+    server, requests = stub_hub.serve(names | {"both": both})
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    where = {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path_factory.mktemp("home")),
+    }
+    try:
+        yield _ask_everything(where, plain) | {"requests": requests}
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
     cases: list[tuple[str, str, dict[str, Any]]] = [
         ("good", "tiny/sd15", {}),
+        ("shards", "tiny/shards", {"revision": stub_hub.COMMIT}),
+        ("variant", "tiny/both", {"variant": "fp16"}),
+        ("single", "tiny/configs", {"single_file": str(next((plain / "unet").glob("*.safe*")))}),
         ("gated", "gated/x", {}),
         ("absent", "absent/x", {}),
         ("private", "private/x", {}),
         ("revision", "tiny/sd15", {"revision": "nonsense"}),
         ("huge", "huge/sd15", {}),
     ]
-    first, written = ask(cases, HF_ENDPOINT=hub, HF_HOME=str(home))
-    bad, bad_written = ask(
-        [("token", "tiny/sd15", {})], HF_ENDPOINT=hub, HF_HOME=str(home), HF_TOKEN="hf_bad"
-    )
-    snapshot = next((home / "hub").glob("models--tiny--sd15/snapshots/*"))
-    weights = next((snapshot / "unet").glob("*.safetensors"))
-    weights.unlink()
+    loud = {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1"}
+    first, written = ask(cases, **where, **loud, HF_TOKEN="hf_goodsecret")
+    limited: list[tuple[str, str, dict[str, Any]]] = [
+        ("unasked", "tiny/asked", {}),
+        ("yes", "tiny/asked", {"yes": True}),
+    ]
+    second, more = ask(limited, **where, **loud, ASK_ABOVE="1000")
+    bad, bad_written = ask([("token", "tiny/sd15", {})], **where, **loud, HF_TOKEN="hf_bad")
+    snapshots = Path(where["HF_HOME"]) / "hub"
+    next(snapshots.glob("models--tiny--sd15/snapshots/*/unet/*.safetensors")).unlink()
+    unet = next(snapshots.glob("models--tiny--shards/snapshots/*/unet"))
+    index = {"weight_map": {"a": "diffusion_pytorch_model.safetensors", "b": "two.safetensors"}}
+    (unet / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
     offline, _ = ask(
-        [("half", "tiny/sd15", {}), ("offline", "other/x", {})],
+        [
+            ("half", "tiny/sd15", {}),
+            ("shard", "tiny/shards", {"revision": stub_hub.COMMIT}),
+            ("offline", "other/x", {}),
+        ],
         HF_HUB_OFFLINE="1",
-        HF_HOME=str(home),
+        HF_HOME=where["HF_HOME"],
     )
-    return {**first, **bad, **offline, "written": written + bad_written}
+    return {**first, **second, **bad, **offline, "written": written + more + bad_written}
 
 
 def test_a_repository_is_fetched_and_loaded(answers: dict[str, Any]) -> None:
@@ -104,6 +137,8 @@ def test_every_failure_has_its_own_line_and_next_step(answers: dict[str, Any]) -
         "revision": "tiny/sd15 has no revision 'nonsense'",
         "huge": "free; make room or set HF_HOME",
         "token": "the hub refused the token in HF_TOKEN; log in again or unset it",
+        "unasked": "pass --yes to download that much",
+        "shard": "tiny/shards is only partly in the cache, unet/two.safetensors is missing",
         "half": "tiny/sd15 is only partly in the cache, unet/*.safetensors is missing; run once with the hub in reach",
         "offline": "other/x is neither a folder here nor in the local cache, and the hub cannot be asked",
     }
@@ -114,7 +149,49 @@ def test_every_failure_has_its_own_line_and_next_step(answers: dict[str, Any]) -
 
 
 def test_the_token_is_never_written(answers: dict[str, Any]) -> None:
+    """Neither one that works nor one that does not, not even by the hub client at its loudest."""
+    assert "debug" in answers["written"].lower() or "curl" in answers["written"]
     assert "hf_bad" not in json.dumps(answers)
+    assert "hf_goodsecret" not in json.dumps(answers)
+
+
+def fetched(answers: dict[str, Any], name: str) -> list[str]:
+    """Weight files of a repository that were downloaded."""
+    start = f"GET /tiny/{name}/resolve/"
+    files = [r.split("/", 5)[5] for r in answers["requests"] if r.startswith(start)]
+    return sorted(file for file in files if file.endswith(".safetensors"))
+
+
+def test_a_revision_a_variant_and_consent(answers: dict[str, Any]) -> None:
+    for label in ("shards", "variant", "yes"):
+        assert answers[label] == "loaded StableDiffusionPipeline", answers[label]
+    assert fetched(answers, "both") and all(".fp16." in file for file in fetched(answers, "both"))
+    asks = [r for r in answers["requests"] if "/tiny/asked/" in r]
+    assert asks and answers["unasked"].startswith("ModelError: tiny/asked: ")
+
+
+def test_with_a_single_file_only_the_rest_is_fetched(answers: dict[str, Any]) -> None:
+    assert answers["single"] == "loaded StableDiffusionPipeline"
+    assert {file.split("/")[0] for file in fetched(answers, "configs")} == {"text_encoder", "vae"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("Data processing error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_has_its_own_line(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The two ways in which the clients for small and for large files say it."""
+    import diffusers
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(diffusers.DiffusionPipeline, "download", full)
+    with pytest.raises(ModelError, match="owner/name: the disk is full; make room or set HF_HOME"):
+        fetch("owner/name", LoadSettings(local=True))
 
 
 def test_planned_bytes_count_what_is_fetched() -> None:
