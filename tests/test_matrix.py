@@ -52,7 +52,7 @@ def extra(family: str) -> list[str]:
     return [f"--pipe-arg={text}" for text in tiny.pipe_args(family)]
 
 
-@pytest.mark.parametrize("family", MATRIX)
+@pytest.mark.parametrize("family", [*MATRIX, "sag"])  # which reads what a call has left in a module
 def test_inspect_tells_the_same_without_weights(
     tiny_folder: Folder,
     family: str,

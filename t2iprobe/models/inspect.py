@@ -8,6 +8,7 @@ from typing import Any, Self
 from torch import nn
 
 from t2iprobe.capture import HookSet
+from t2iprobe.errors import ModelError
 from t2iprobe.models.handed import handed_on
 from t2iprobe.models.loading import find_configs, load_model, read_index
 from t2iprobe.models.model import Model, timestep_name, token_embedding
@@ -105,20 +106,33 @@ def inspect_configs(
         ModelError: the folder or a config cannot be used, or the pipeline makes no image from a text alone.
     """
     folder = find_configs(name, settings)
+    planned = (n_constituents, n_images)
+    try:
+        report, why = _try(name, folder, settings, planned, every_call=False)
+    except ModelError:
+        report = None
+    if report is None:  # some pipelines read what a call has left in its modules
+        report, why = _try(name, folder, settings, planned, every_call=True)
+    return report or _static_report(name, folder, skeleton(folder).modules, why)
+
+
+def _try(
+    name: str, folder: Path, settings: LoadSettings, planned: tuple[int, int], every_call: bool
+) -> tuple[ModelReport | None, str]:
+    """The report of trial calls with stand-ins, or None and the part that could not be tried with the reason."""
     found = skeleton(folder)
     if found.missing:
-        why = "; ".join(f"{part}: {reason}" for part, reason in found.missing.items())
-        return _static_report(name, folder, found.modules, why)
-    model = light_model(name, folder, found, settings)
+        return None, "; ".join(f"{part}: {reason}" for part, reason in found.missing.items())
+    model = light_model(name, folder, found, settings, every_call)
     where = Whereabouts(model)
     try:
         with where, quiet():
-            report = inspect_model(model, None, n_constituents, n_images)
+            report = inspect_model(model, None, *planned)
     except (RuntimeError, NotImplementedError, LookupError, TypeError, AttributeError) as error:
         what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        return _static_report(name, folder, skeleton(folder).modules, f"{where.last}: {what}")
+        return None, f"{where.last}: {what}"
     report.notes.append("tried with stand-ins for the weights; the checkpoint's own were not read")
-    return report
+    return report, ""
 
 
 class Whereabouts:

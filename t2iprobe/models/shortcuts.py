@@ -25,19 +25,20 @@ ATTENTION_LIMIT = 1 << 28
 """Products in one attention above which it is linear."""
 
 
-def shorten(model: Model, decoders: Mapping[str, nn.Module]) -> None:
+def shorten(model: Model, decoders: Mapping[str, nn.Module], every_call: bool = False) -> None:
     """Put every shortcut into a pipeline of stand-ins. It is good for trial calls only, not for pictures.
 
     Args:
         model: the pipeline; its modules are changed.
         decoders: codecs on the meta device, by component.
+        every_call: compute every call of a denoiser; a pipeline may read what a call leaves in its modules.
     """
     for module in model.denoisers.values():
         _repeat(module, list(denoiser_blocks(module)), turn=False)
     for module in model.encoders.values():
         for _, layers in encoder_layers(module):
             _repeat(module, layers, turn=True)
-    answers = [_answer(module) for module in model.denoisers.values()]
+    answers = [] if every_call else [_answer(module) for module in model.denoisers.values()]
     for name, codec in decoders.items():
         _decode_shape(model.modules[name], codec)
     _wrap_call(model.pipe, answers)

@@ -88,8 +88,12 @@ _BUILD_ERRORS = (
 """What constructors raise at a config that does not fit them."""
 
 
-def light_model(name: str, folder: Path, found: Skeleton, settings: LoadSettings) -> Model:
+def light_model(
+    name: str, folder: Path, found: Skeleton, settings: LoadSettings, every_call: bool = False
+) -> Model:
     """The pipeline of a folder with the modules of its skeleton, ready for trial calls and for nothing else.
+
+    With `every_call` no call of a denoiser is answered from an earlier one.
 
     Raises:
         ModelError: it cannot be put together, or is not a text-to-image pipeline.
@@ -104,7 +108,7 @@ def light_model(name: str, folder: Path, found: Skeleton, settings: LoadSettings
     check_takes_prompt(pipe, name)
     apply_settings(pipe, settings, torch.device("cpu"))
     model = ready(name, folder, pipe, settings, {"dtype": "float32", "device": "cpu"})
-    shorten(model, found.codecs)
+    shorten(model, found.codecs, every_call)
     return model
 
 
