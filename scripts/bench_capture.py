@@ -36,7 +36,7 @@ class Leg:
 def requests(n: int, seed: int = 0) -> list[Any]:
     """Images of n different tasks of the shapes family."""
     from t2iprobe.families import load_family
-    from t2iprobe.models.generate import ImageRequest
+    from t2iprobe.models.generation.generate import ImageRequest
 
     family = load_family("shapes-pair")
     tasks = random.Random(seed).sample(family.tasks(), n)
@@ -44,7 +44,7 @@ def requests(n: int, seed: int = 0) -> list[Any]:
 
 
 def load(name: str) -> Any:
-    from t2iprobe.models.loading import load_model
+    from t2iprobe.models.checkpoint.loading import load_model
     from t2iprobe.models.settings import LoadSettings
 
     return load_model(name, LoadSettings(device="cpu"))
@@ -54,7 +54,7 @@ def consume(model: Any, wanted: list[Any], plan: Any, batch: int, shard: Path) -
     """One leg: make the images, and write what was captured; the results are dropped batch by batch."""
     from safetensors.torch import save_file
 
-    from t2iprobe.models.generate import generate
+    from t2iprobe.models.generation.generate import generate
 
     start, busy = time.perf_counter(), time.process_time()
     for made in generate(model, wanted, plan, batch, run_seed=0):
@@ -72,7 +72,7 @@ def median_interval(ratios: list[float], seed: int = 0) -> tuple[float, float, f
 
 def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
     """Ratios of wall and of processor time, round by round."""
-    from t2iprobe.models.plan import plan_capture
+    from t2iprobe.models.generation.plan import plan_capture
 
     model = load(name)
     plan = plan_capture(model)
@@ -96,7 +96,7 @@ def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
 
 def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
     """Peak memory of one run."""
-    from t2iprobe.models.plan import plan_capture
+    from t2iprobe.models.generation.plan import plan_capture
 
     model = load(name)
     plan = plan_capture(model) if capture else None

@@ -94,8 +94,8 @@ def values_agree(model: Any, family: str) -> bool:
 
 def row(family: str, folder: Path) -> list[str]:
     """One row of the table: what calibration found, and which of the four checks passed."""
-    from t2iprobe.models.loading import load_model
-    from t2iprobe.models.plan import all_sites, calibrated
+    from t2iprobe.models.checkpoint.loading import load_model
+    from t2iprobe.models.generation.plan import all_sites, calibrated
     from t2iprobe.models.settings import LoadSettings
 
     tiny = of_tests("tiny")

@@ -20,7 +20,7 @@ from t2iprobe.budget import Budget, parse_duration
 from t2iprobe.cli import main
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import ConfigError, DataError
-from t2iprobe.models.generate import ImageRequest
+from t2iprobe.models.generation.generate import ImageRequest
 from t2iprobe.report.reading import missing_stage
 from t2iprobe.stages.forecast import LaterStages
 from t2iprobe.stages.limit import PACE_MARGIN, Limit

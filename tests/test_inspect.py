@@ -20,9 +20,9 @@ from rich.console import Console
 from torch import nn
 
 from t2iprobe.cli import main
-from t2iprobe.models import light
-from t2iprobe.models.handed import Reached, _taps
-from t2iprobe.models.inspect import inspect_configs
+from t2iprobe.models.checks import light
+from t2iprobe.models.checks.handed import Reached, _taps
+from t2iprobe.models.checks.inspect import inspect_configs
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.report import inspection
 
@@ -47,7 +47,7 @@ def test_of_a_hub_repository_no_weight_is_fetched(tiny_folder: Folder, tmp_path:
     server, seen = stub_hub.serve({"sd15": tiny_folder("sd15")})
     threading.Thread(target=server.serve_forever, daemon=True).start()
     script = (
-        "from t2iprobe.models.hub import fetch_configs; from t2iprobe.models.settings import LoadSettings;"
+        "from t2iprobe.models.checkpoint.hub import fetch_configs; from t2iprobe.models.settings import LoadSettings;"
         "print(fetch_configs('tiny/sd15', LoadSettings()))"
     )
     settings = {

@@ -60,7 +60,7 @@ def test_inspect_tells_the_same_without_weights(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from t2iprobe.models import light
+    from t2iprobe.models.checks import light
 
     monkeypatch.setattr(light, "LARGE", 64)  # so that nearly every weight is stood in for
     assert main(["inspect", *arguments(tiny_folder, family), "--json", "--trial"]) == 0

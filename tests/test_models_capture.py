@@ -13,8 +13,8 @@ from torch import Tensor
 from truths import PROMPTS, REQUESTS, TRUTHS, capture, compared
 
 from t2iprobe.errors import DataError, SiteError
-from t2iprobe.models.generate import ImageRequest, generate
-from t2iprobe.models.plan import all_sites, calibrated, plan_capture
+from t2iprobe.models.generation.generate import ImageRequest, generate
+from t2iprobe.models.generation.plan import all_sites, calibrated, plan_capture
 
 Load = Callable[[str], Any]
 

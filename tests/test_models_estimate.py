@@ -10,11 +10,11 @@ import pytest
 from t2iprobe import stages
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import ConfigError
-from t2iprobe.models import estimate
-from t2iprobe.models.doctor import requests
-from t2iprobe.models.estimate import measure, measure_like_the_run
-from t2iprobe.models.generate import generate
-from t2iprobe.models.plan import bytes_per_image, plan_capture
+from t2iprobe.models.checks.doctor import requests
+from t2iprobe.models.generation import estimate
+from t2iprobe.models.generation.estimate import measure, measure_like_the_run
+from t2iprobe.models.generation.generate import generate
+from t2iprobe.models.generation.plan import bytes_per_image, plan_capture
 from t2iprobe.stages.outlook import look_ahead
 from t2iprobe.store import read_json
 

@@ -15,7 +15,7 @@ import pytest
 import stub_hub
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.hub import fetch, missing_files, planned_bytes
+from t2iprobe.models.checkpoint.hub import fetch, missing_files, planned_bytes
 from t2iprobe.models.settings import LoadSettings
 
 SCRIPT = """
@@ -23,8 +23,8 @@ import json, os, sys, warnings
 from pathlib import Path
 warnings.filterwarnings("ignore")
 from t2iprobe.errors import T2IProbeError
-from t2iprobe.models import hub
-from t2iprobe.models.loading import load_model
+from t2iprobe.models.checkpoint import hub
+from t2iprobe.models.checkpoint.loading import load_model
 from t2iprobe.models.settings import LoadSettings
 out = {}
 hub.ASK_ABOVE = float(os.environ.get("ASK_ABOVE", hub.ASK_ABOVE))

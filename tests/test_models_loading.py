@@ -12,8 +12,8 @@ import torch
 
 from t2iprobe.cli import main
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError
-from t2iprobe.models.loading import load_model, pick_device, pick_dtype
-from t2iprobe.models.plan import plan_capture
+from t2iprobe.models.checkpoint.loading import load_model, pick_device, pick_dtype
+from t2iprobe.models.generation.plan import plan_capture
 from t2iprobe.models.settings import LoadSettings
 
 Folder = Callable[[str], Path]
@@ -69,8 +69,8 @@ def test_the_card_of_a_folder_gives_its_call(tiny_folder: Folder, tmp_path: Path
 
 
 def test_bf16_is_loaded_and_stored_as_float32(tiny_folder: Folder) -> None:
-    from t2iprobe.models.doctor import requests
-    from t2iprobe.models.generate import generate
+    from t2iprobe.models.checks.doctor import requests
+    from t2iprobe.models.generation.generate import generate
 
     settings = LoadSettings(dtype="bf16", pipe_arg=tiny.pipe_args("sd15"))
     model = load_model(str(tiny_folder("sd15")), settings)

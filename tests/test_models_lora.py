@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from t2iprobe.cli import main
 from t2iprobe.errors import MissingExtra, ModelError
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.models.loading import load_model
-from t2iprobe.models.plan import plan_capture
+from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.plan import plan_capture
 from t2iprobe.models.settings import LoadSettings
 
 Folder = Callable[[str], Path]

@@ -5,8 +5,9 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
 from t2iprobe.errors import ConfigError
-from t2iprobe.models.plan import resolve_steps
-from t2iprobe.models.pooling import (
+from t2iprobe.models.calibration.tokens import PromptTokens
+from t2iprobe.models.generation.plan import resolve_steps
+from t2iprobe.models.generation.pooling import (
     check_poolings,
     image_rows,
     image_weights,
@@ -15,7 +16,6 @@ from t2iprobe.models.pooling import (
     text_names,
     text_weights,
 )
-from t2iprobe.models.tokens import PromptTokens
 
 PROMPT = PromptTokens((1, 2, 3), ((0, 1), (2, 5), (6, 12)), 4, False)
 

@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from t2iprobe.cli import main
 from t2iprobe.errors import ModelError
-from t2iprobe.models.generate import ImageRequest, generate
-from t2iprobe.models.loading import load_model
-from t2iprobe.models.plan import plan_capture
+from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.checkpoint.single_file import header, parts_in
+from t2iprobe.models.generation.generate import ImageRequest, generate
+from t2iprobe.models.generation.plan import plan_capture
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.models.single_file import header, parts_in
 
 Folder = Callable[[str], Path]
 Load = Callable[[str], Any]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tiny_tokenizers as tok
 
-from t2iprobe.models.tokens import TokenReader
+from t2iprobe.models.calibration.tokens import TokenReader
 
 PROMPT = "a red circle left of a blue square"
 SPANS = {

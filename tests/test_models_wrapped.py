@@ -11,9 +11,9 @@ from torch import nn
 
 from t2iprobe.capture import find_module
 from t2iprobe.errors import ConfigError, SiteError
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.models.loading import load_model
-from t2iprobe.models.plan import CapturePlan, calibrated, plan_capture
+from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.plan import CapturePlan, calibrated, plan_capture
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks
 

@@ -9,7 +9,7 @@ import pytest
 from t2iprobe.cli import main
 from t2iprobe.errors import ModelError
 from t2iprobe.models import zoo
-from t2iprobe.models.names import local_folder
+from t2iprobe.models.checkpoint.names import local_folder
 
 
 def test_zoo_names_folders_and_hub_ids_are_told_apart(
@@ -27,7 +27,7 @@ def test_zoo_names_folders_and_hub_ids_are_told_apart(
         "./owner/nam": "did you mean",
         "": "unknown model ''",
         "a/b/c": "unknown model",
-        "file.safetensors": "give it as --single-file",
+        "file.safetensors": "is not in the safetensors format",
         "own er/name": "unknown model",
     }.items():
         with pytest.raises(ModelError, match=text):

@@ -11,7 +11,7 @@ from t2iprobe import seeding
 from t2iprobe.errors import ModelError
 from t2iprobe.families import load_family
 from t2iprobe.models import zoo
-from t2iprobe.models.cards import Card
+from t2iprobe.models.checkpoint.cards import Card
 from t2iprobe.scorers.pixels import PixelScorer
 
 NAMES = zoo.names()

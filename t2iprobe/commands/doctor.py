@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import OneModel
-from t2iprobe.models.names import local_folder
+from t2iprobe.models.checkpoint.names import local_folder
 
 DESCRIPTION = """\
 Check that a model is read rightly: images equal with and without capture, batches equal to singles, one seed giving
@@ -26,8 +26,8 @@ def main(arguments: list[str]) -> int:
     from rich.console import Console
     from rich.markup import escape
 
-    from t2iprobe.models.doctor import diagnose
-    from t2iprobe.models.loading import load_model
+    from t2iprobe.models.checkpoint.loading import load_model
+    from t2iprobe.models.checks.doctor import diagnose
 
     console = Console(highlight=False)
     failed = 0

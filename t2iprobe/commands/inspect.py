@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import OneModel
-from t2iprobe.models.names import local_folder
+from t2iprobe.models.checkpoint.names import local_folder
 
 DESCRIPTION = """\
 Say what can be read in a model: its text encoders and which of their layers the denoiser is fed, its denoisers and the
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     import json
 
-    from t2iprobe.models.inspect import inspect_checkpoint
+    from t2iprobe.models.checks.inspect import inspect_checkpoint
     from t2iprobe.report.inspection import print_inspection
 
     found = inspect_checkpoint(config.model, config, config.trial, 5, config.images)

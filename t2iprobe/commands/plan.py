@@ -5,7 +5,7 @@ from math import isnan
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
-from t2iprobe.models.names import local_folder
+from t2iprobe.models.checkpoint.names import local_folder
 
 DESCRIPTION = """\
 Say what a run with these settings will take in time, memory and disk, and the smallest correlation between decodability

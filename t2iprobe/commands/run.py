@@ -5,7 +5,7 @@ import time
 from t2iprobe.budget import Budget
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
-from t2iprobe.models.names import local_folder
+from t2iprobe.models.checkpoint.names import local_folder
 
 DESCRIPTION = """\
 Generate images of compositional prompts while reading the model's activations, score the images, fit linear probes on

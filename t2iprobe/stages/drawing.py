@@ -5,7 +5,7 @@ from typing import Any
 
 from t2iprobe.config import RunConfig
 from t2iprobe.families import Family, Task, load_family
-from t2iprobe.models.cards import Card
+from t2iprobe.models.checkpoint.cards import Card
 from t2iprobe.progress import console
 from t2iprobe.sampling import draw_tasks
 from t2iprobe.splits import fold_index, task_folds

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from t2iprobe import registry
 from t2iprobe.config import RunConfig
-from t2iprobe.models.generate import GeneratedBatch
+from t2iprobe.models.generation.generate import GeneratedBatch
 from t2iprobe.stages.activations import Key
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.outcomes import draws

@@ -12,10 +12,10 @@ from t2iprobe import registry
 from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import ConfigError, DataError
-from t2iprobe.models.cards import find_card
-from t2iprobe.models.loading import load_model
+from t2iprobe.models.checkpoint.cards import find_card
+from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.generation.plan import plan_capture, resolve_steps
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import plan_capture, resolve_steps
 from t2iprobe.progress import console
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import ActivationReader

@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
-from t2iprobe.models.estimate import measure
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.estimate import measure
+from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan
 from t2iprobe.progress import Bar, bar, console
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import Entry, shard_metadata

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from t2iprobe.budget import parse_duration
 from t2iprobe.config import RunConfig
 from t2iprobe.memory import peak_bytes
-from t2iprobe.models.estimate import measure_like_the_run
-from t2iprobe.models.loading import load_model
-from t2iprobe.models.plan import plan_capture
+from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.generation.estimate import measure_like_the_run
+from t2iprobe.models.generation.plan import plan_capture
 from t2iprobe.stages.forecast import LaterStages, foretell
 from t2iprobe.stages.generate import check
 from t2iprobe.stages.limit import ENDING, LATER_MARGIN

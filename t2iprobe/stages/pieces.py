@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from t2iprobe.errors import DataError
-from t2iprobe.models.generate import ImageRequest
+from t2iprobe.models.generation.generate import ImageRequest
 from t2iprobe.stages.activations import shard_facts
 from t2iprobe.store import RunFolder, intact_png
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.plan import CapturePlan, plan_capture
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan, plan_capture
 
 PROMPTS = (
     "a red circle left of a blue square",

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.calibrate import Denoiser, image_grid
-from t2iprobe.models.kept import Kept, Texts, text_rows
+from t2iprobe.models.calibration.calibrate import Denoiser, image_grid
+from t2iprobe.models.calibration.outputs import pick
+from t2iprobe.models.calibration.rows import conditional_rows
+from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.calibration.trace import bind, fingerprint, read_timestep, rows_of
+from t2iprobe.models.generation.kept import Kept, Texts, text_rows
+from t2iprobe.models.generation.pooling import image_rows, image_weights, pool_map, pool_tokens
+from t2iprobe.models.generation.state_weights import StateWeights
 from t2iprobe.models.model import forward_names, timestep_name
-from t2iprobe.models.outputs import pick
-from t2iprobe.models.pooling import image_rows, image_weights, pool_map, pool_tokens
-from t2iprobe.models.rows import conditional_rows
 from t2iprobe.models.sites import CONDITIONING, Site, Stream
-from t2iprobe.models.state_weights import StateWeights
-from t2iprobe.models.streams import Reading
-from t2iprobe.models.trace import bind, fingerprint, read_timestep, rows_of
 
 
 class DenoiserWatch:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from t2iprobe.models.rows import conditional_rows, same_print
-from t2iprobe.models.trace import Call
+from t2iprobe.models.calibration.rows import conditional_rows, same_print
+from t2iprobe.models.calibration.trace import Call
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from t2iprobe.models.grid import channels_are_last
+from t2iprobe.models.calibration.grid import channels_are_last
+from t2iprobe.models.calibration.trace import Event, Print
 from t2iprobe.models.sites import Stream
-from t2iprobe.models.trace import Event, Print
 
 Cut = tuple[int | None, int | None]
 

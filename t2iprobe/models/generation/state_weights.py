@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from t2iprobe.models.encoder_watch import EncoderWatch
-from t2iprobe.models.kept import Texts
-from t2iprobe.models.pooling import text_weights
-from t2iprobe.models.tokens import Segment
+from t2iprobe.models.calibration.tokens import Segment
+from t2iprobe.models.generation.encoder_watch import EncoderWatch
+from t2iprobe.models.generation.kept import Texts
+from t2iprobe.models.generation.pooling import text_weights
 
 
 class StateWeights:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.calls import call_pipeline
+from t2iprobe.models.calibration.calls import call_pipeline
+from t2iprobe.models.calibration.trace import Trace, Tracer
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers, norms_outside
-from t2iprobe.models.trace import Trace, Tracer
 
 PROMPTS = ("a red circle left of a blue square", "one blue square above one red circle")
 """Two prompts of about the same length whose words differ from the first on."""

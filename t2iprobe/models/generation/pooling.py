@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from t2iprobe.errors import ConfigError, unknown
-from t2iprobe.models.tokens import PromptTokens, Span
+from t2iprobe.models.calibration.tokens import PromptTokens, Span
 
 IMAGE_POOLINGS = ("mean", "grid")
 TEXT_POOLINGS = ("mean", "eot", "span")

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.complaints import complaints
-from t2iprobe.models.hub import missing_files
+from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.hub import missing_files
 from t2iprobe.models.model import TIMESTEP_NAMES
 
 # Where the original layouts keep a codec, and what marks weights that need a number kept beside them to be read.

@@ -12,13 +12,13 @@ import torch
 from safetensors import SafetensorError
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
-from t2iprobe.models.hub import fetch, fetch_configs, missing_files
-from t2iprobe.models.identity import identify, quantisation
-from t2iprobe.models.lora import load_lora
+from t2iprobe.models.checkpoint.hub import fetch, fetch_configs, missing_files
+from t2iprobe.models.checkpoint.identity import identify, quantisation
+from t2iprobe.models.checkpoint.lora import load_lora
+from t2iprobe.models.checkpoint.names import local_folder
+from t2iprobe.models.checkpoint.single_file import header, load_parts, parts_in
 from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
-from t2iprobe.models.names import local_folder
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.models.single_file import header, load_parts, parts_in
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from t2iprobe.capture import HookSet
 from t2iprobe.errors import SiteError
-from t2iprobe.models.denoiser_watch import DenoiserWatch
-from t2iprobe.models.encoder_watch import EncoderWatch
-from t2iprobe.models.kept import Kept, Texts
+from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.calibration.tokens import Span, TokenReader
+from t2iprobe.models.generation.denoiser_watch import DenoiserWatch
+from t2iprobe.models.generation.encoder_watch import EncoderWatch
+from t2iprobe.models.generation.kept import Kept, Texts
+from t2iprobe.models.generation.plan import CapturePlan
+from t2iprobe.models.generation.pooling import text_names
+from t2iprobe.models.generation.state_weights import StateWeights
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan
-from t2iprobe.models.pooling import text_names
 from t2iprobe.models.sites import CONDITIONING, Site
-from t2iprobe.models.state_weights import StateWeights
-from t2iprobe.models.streams import Reading
-from t2iprobe.models.tokens import Span, TokenReader
 
 
 class BatchRecorder:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from t2iprobe.capture import to_stored
+from t2iprobe.models.calibration.tokens import Span
 from t2iprobe.models.sites import Site
-from t2iprobe.models.tokens import Span
 
 Rows = dict[str, slice]
 """Pooling name -> its rows among the pooled values."""

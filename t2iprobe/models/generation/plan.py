@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from t2iprobe.errors import ConfigError, SiteError
-from t2iprobe.models.calibrate import Calibration, calibrate
+from t2iprobe.models.calibration.calibrate import Calibration, calibrate
+from t2iprobe.models.calibration.schedule import step_timesteps
+from t2iprobe.models.generation.pooling import (
+    IMAGE_POOLINGS,
+    TEXT_POOLINGS,
+    check_poolings,
+    text_names,
+)
+from t2iprobe.models.generation.wrappers import compiled_inside, refuse_unreadable
 from t2iprobe.models.model import Model
-from t2iprobe.models.pooling import IMAGE_POOLINGS, TEXT_POOLINGS, check_poolings, text_names
-from t2iprobe.models.schedule import step_timesteps
 from t2iprobe.models.sites import CONDITIONING, Site, select_sites
-from t2iprobe.models.wrappers import compiled_inside, refuse_unreadable
 
 DEFAULT_AT = (0.0, 0.25, 0.5, 0.75, 1.0)
 

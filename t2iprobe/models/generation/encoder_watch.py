@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2iprobe.models.kept import Kept, Texts, text_rows
-from t2iprobe.models.outputs import pick
-from t2iprobe.models.pooling import pool_tokens, text_weights
+from t2iprobe.models.calibration.outputs import pick
+from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.calibration.tokens import PromptTokens, TokenReader
+from t2iprobe.models.generation.kept import Kept, Texts, text_rows
+from t2iprobe.models.generation.pooling import pool_tokens, text_weights
 from t2iprobe.models.sites import Site
-from t2iprobe.models.streams import Reading
-from t2iprobe.models.tokens import PromptTokens, TokenReader
 
 
 class EncoderWatch:

@@ -9,19 +9,19 @@ from torch import nn
 
 from t2iprobe.capture import HookSet
 from t2iprobe.errors import ModelError
-from t2iprobe.models.handed import handed_on
-from t2iprobe.models.loading import find_configs, load_model, read_index
-from t2iprobe.models.model import Model, timestep_name, token_embedding
-from t2iprobe.models.plan import (
+from t2iprobe.models.checkpoint.loading import find_configs, load_model, read_index
+from t2iprobe.models.checks.handed import handed_on
+from t2iprobe.models.checks.skeleton import light_model, quiet, skeleton
+from t2iprobe.models.generation.plan import (
     CapturePlan,
     all_sites,
     bytes_per_image,
     plan_capture,
     site_shape,
 )
+from t2iprobe.models.model import Model, timestep_name, token_embedding
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
-from t2iprobe.models.skeleton import light_model, quiet, skeleton
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from t2iprobe.models.calibration.trace import bind, read_timestep, tensors_in
 from t2iprobe.models.model import Model, forward_names, timestep_name
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
-from t2iprobe.models.trace import bind, read_timestep, tensors_in
 
 _CHANNELS = 64
 """Channels by which an output is compared with the inputs of its block."""

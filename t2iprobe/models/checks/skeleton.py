@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.light import light
-from t2iprobe.models.loading import (
+from t2iprobe.models.checkpoint.loading import (
     apply_settings,
     build_pipeline,
     is_component,
@@ -27,9 +26,10 @@ from t2iprobe.models.loading import (
     ready,
     silence_bars,
 )
+from t2iprobe.models.checks.light import light
+from t2iprobe.models.checks.shortcuts import shorten
 from t2iprobe.models.model import Model, check_takes_prompt, timestep_name
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.models.shortcuts import shorten
 
 
 @dataclass(frozen=True)

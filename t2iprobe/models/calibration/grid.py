@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from t2iprobe.models.trace import Call
+from t2iprobe.models.calibration.trace import Call
 
 
 def image_counts(

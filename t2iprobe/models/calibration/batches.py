@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.calibration.trace import Event
 from t2iprobe.models.sites import Stream
-from t2iprobe.models.streams import Reading
-from t2iprobe.models.trace import Event
 
 _NEAR = 0.1
 """Relative distance that rounding stays below, also in half precision; another slice of tokens is far beyond."""

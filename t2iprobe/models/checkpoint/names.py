@@ -23,7 +23,7 @@ def local_folder(name: str) -> Path | None:
     if name and path.is_dir():
         return path
     if name and path.is_file():
-        from t2iprobe.models.single_file import how_to_load, pipeline_around
+        from t2iprobe.models.checkpoint.single_file import how_to_load, pipeline_around
 
         folder = pipeline_around(path)
         if folder is None:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from t2iprobe import seeding
 from t2iprobe.errors import DataError, ModelError
-from t2iprobe.models.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.tokens import Span, TokenReader
+from t2iprobe.models.generation.plan import CapturePlan
+from t2iprobe.models.generation.recorder import BatchRecorder
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan
-from t2iprobe.models.recorder import BatchRecorder
-from t2iprobe.models.tokens import Span, TokenReader
 
 
 @dataclass(frozen=True)

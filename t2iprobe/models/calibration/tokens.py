@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from t2iprobe.models.trace import EncoderPass, Print
+from t2iprobe.models.calibration.trace import EncoderPass, Print
 
 Span = tuple[int, int]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import MissingExtra, ModelError
-from t2iprobe.models.complaints import complaints
+from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.single_file import header
 from t2iprobe.models.model import timestep_name
-from t2iprobe.models.single_file import header
 
 _LOAD_ERRORS = (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.trace import Call, Print
+from t2iprobe.models.calibration.trace import Call, Print
 
 _SAME = 0.25
 """Relative distance below which two tokens are the same: batch size and half precision change them by far less, another

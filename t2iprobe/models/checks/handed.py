@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from t2iprobe.capture import Before, HookSet
-from t2iprobe.models.calibrate import Calibration
-from t2iprobe.models.calls import call_pipeline
+from t2iprobe.models.calibration.calibrate import Calibration
+from t2iprobe.models.calibration.calls import call_pipeline
+from t2iprobe.models.calibration.outputs import pick
+from t2iprobe.models.calibration.trace import batched_arguments, bind
+from t2iprobe.models.calibration.trial import PROMPTS, SHORT_STEPS
 from t2iprobe.models.model import Model, forward_names
-from t2iprobe.models.outputs import pick
 from t2iprobe.models.sites import Site
-from t2iprobe.models.trace import batched_arguments, bind
-from t2iprobe.models.trial import PROMPTS, SHORT_STEPS
 
 States = dict[str, Tensor]
 """Token states that denoisers are given in their first calls, by denoiser, argument and row."""

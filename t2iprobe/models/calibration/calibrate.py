@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.batches import disagreement, images_differ
-from t2iprobe.models.calls import asked_steps, images_of
-from t2iprobe.models.grid import image_counts, rectangle
-from t2iprobe.models.model import Model
-from t2iprobe.models.rows import (
+from t2iprobe.models.calibration.batches import disagreement, images_differ
+from t2iprobe.models.calibration.calls import asked_steps, images_of
+from t2iprobe.models.calibration.grid import image_counts, rectangle
+from t2iprobe.models.calibration.rows import (
     check_order,
     conditional_rows,
     conditioning_argument,
@@ -25,12 +24,13 @@ from t2iprobe.models.rows import (
     first_step,
     guidance_words,
 )
-from t2iprobe.models.schedule import ScheduledCall, conditional_schedule
+from t2iprobe.models.calibration.schedule import ScheduledCall, conditional_schedule
+from t2iprobe.models.calibration.streams import Geometry, Labeller, Reading, equal_start
+from t2iprobe.models.calibration.tokens import Segment, match_segments
+from t2iprobe.models.calibration.trace import Call, EncoderPass, Print, Trace, as_tokens
+from t2iprobe.models.calibration.trial import image_size, rehearse, short_calls
+from t2iprobe.models.model import Model
 from t2iprobe.models.sites import Stream
-from t2iprobe.models.streams import Geometry, Labeller, Reading, equal_start
-from t2iprobe.models.tokens import Segment, match_segments
-from t2iprobe.models.trace import Call, EncoderPass, Print, Trace, as_tokens
-from t2iprobe.models.trial import image_size, rehearse, short_calls
 
 
 @dataclass

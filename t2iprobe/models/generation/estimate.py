@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from t2iprobe.errors import ConfigError
-from t2iprobe.models.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.model import Model
-from t2iprobe.models.plan import CapturePlan
 
 AFFORDABLE = 30.0
 """Seconds that a whole batch may take to be measured; above it, two images are."""

@@ -1,0 +1,1 @@
+"""Getting a checkpoint: its name, the hub, files and LoRAs, and what is remembered of it."""

@@ -1,0 +1,1 @@
+"""What can be read in a model, without its weights if need be, and whether it is read rightly."""
