@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from synthetic.training import Trainer
@@ -20,7 +21,13 @@ def save(trainer: Trainer, path: Path) -> None:
         for optimiser in trainer.optimisers:
             for key, value in optimiser.state.get(parameter, {}).items():
                 tensors[f"{key}/{name}"] = value.detach().cpu().contiguous()
-    state = {"step": trainer.step, "wall_s": trainer.cost.wall_s, "cpu_s": trainer.cost.cpu_s}
+    state = {
+        "step": trainer.step,
+        "losses": trainer.losses.tolist(),
+        "losses_of": trainer.losses_of,
+        "wall_s": trainer.cost.wall_s,
+        "cpu_s": trainer.cost.cpu_s,
+    }
     with atomic(path) as temporary:
         save_file(tensors, temporary, metadata={"state": json.dumps(state)})
 
@@ -29,29 +36,40 @@ def load(trainer: Trainer, path: Path) -> None:
     """Put a saved state into a trainer made with the same settings.
 
     Raises:
-        DataError: the file does not fit this student.
+        DataError: the file is damaged or does not fit this student.
     """
-    with safe_open(path, framework="pt") as file:
-        state = json.loads(file.metadata()["state"])
-        names = set(file.keys())
-        for name, parameter in trainer.student.named_parameters():
-            if f"parameter/{name}" not in names:
-                raise DataError(
-                    f"{path} is a checkpoint of another student (no {name}): give another --out"
-                )
-            with torch.no_grad():
-                parameter.copy_(file.get_tensor(f"parameter/{name}"))
-            state_of = {
-                key.split("/")[0]: file.get_tensor(key).to(trainer.device)
-                for key in names
-                if key.split("/", 1)[1] == name and not key.startswith("parameter/")
-            }
-            for optimiser in trainer.optimisers:
-                if state_of and any(
-                    parameter is p for group in optimiser.param_groups for p in group["params"]
-                ):
-                    optimiser.state[parameter] = state_of
-    trainer.step = state["step"]
+    try:
+        with safe_open(path, framework="pt") as file:
+            _restore(trainer, path, file)
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged ({error}): delete it to train from the start") from None
+
+
+def _restore(trainer: Trainer, path: Path, file: Any) -> None:
+    """Put what an open file holds into a trainer."""
+    if "state" not in (file.metadata() or {}):
+        raise DataError(f"{path} is no checkpoint: delete it to train from the start")
+    state = json.loads(file.metadata()["state"])
+    names = set(file.keys())
+    for name, parameter in trainer.student.named_parameters():
+        if f"parameter/{name}" not in names:
+            raise DataError(
+                f"{path} is a checkpoint of another student (no {name}): give another --out"
+            )
+        with torch.no_grad():
+            parameter.copy_(file.get_tensor(f"parameter/{name}"))
+        state_of = {
+            key.split("/")[0]: file.get_tensor(key).to(trainer.device)
+            for key in names
+            if key.split("/", 1)[1] == name and not key.startswith("parameter/")
+        }
+        for optimiser in trainer.optimisers:
+            if state_of and any(
+                parameter is p for group in optimiser.param_groups for p in group["params"]
+            ):
+                optimiser.state[parameter] = state_of
+    trainer.step, trainer.losses_of = state["step"], state["losses_of"]
+    trainer.losses.copy_(torch.tensor(state["losses"]))
     trainer.cost.wall_s, trainer.cost.cpu_s = state["wall_s"], state["cpu_s"]
 
 

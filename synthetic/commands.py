@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
 DESCRIPTIONS = {
     "train": "Train one student on a synthetic task family, score it on held-out combinations, probe its layers.",
-    "sweep": "Run a named experiment of the paper: many students, one table, one figure, one report.",
+    "sweep": "Run a named experiment, e.g. `t2iprobe synthetic sweep law --out runs/law`: many students, one table, one"
+    " figure, one report.",
     "list": "Show every task family, encoding, support, student, recipe and sweep.",
-    "report": "Write report.html of a finished run or sweep again.",
+    "report": "Write report.html of a finished run or sweep again, e.g. `t2iprobe synthetic report runs/law`.",
 }
 
 USAGE = """\

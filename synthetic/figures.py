@@ -14,6 +14,8 @@ from synthetic.sweeps.table import MEASURE_NAMES
 from t2iprobe.report.style import BLUE, GREEN, INK, MARKERS, MUTED, ORANGE, SERIES, styled
 
 Rows = Sequence[dict[str, Any]]
+TASKS_DIFFER = ("modules", "modules_hot")
+"""Axes along which the task family changes, and its baselines with it."""
 
 
 def measure_of(rows: Rows) -> str:
@@ -107,6 +109,10 @@ def sweep_figure(preset: Preset, rows: Rows) -> Figure:
 def _needed(axes: Axes, needed: dict[Any, float | None]) -> None:
     """Tasks needed by number of modules; what was never enough is left out and said."""
     found = {modules: value for modules, value in needed.items() if value is not None}
+    if not found:
+        axes.text(0.5, 0.5, "no number of tasks that was tried is enough", ha="center", wrap=True)
+        axes.set_axis_off()
+        return
     axes.plot(list(found), list(found.values()), color=BLUE, marker="o", ms=5, lw=1.3)
     missing = [str(modules) for modules, value in needed.items() if value is None]
     axes.set_title(f"never enough: M = {', '.join(missing)}" if missing else "")
@@ -174,9 +180,10 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
             axes.plot(
                 *points, color=color, marker=marker, ms=4, ls=style, lw=1.3, mfc=fill, label=label
             )
-    for baseline, style in (("additive", "-."), ("blind", ":")):
-        points = _averaged(rows, preset.x, f"{baseline}_held_out_{measure}")
-        axes.plot(*points, color=MUTED, ls=style, lw=1.3, label=f"{baseline} baseline (held out)")
+        if preset.line in TASKS_DIFFER:
+            _baselines(axes, preset.x, part, measure, color, labelled=number == 0)
+    if preset.line not in TASKS_DIFFER:
+        _baselines(axes, preset.x, rows, measure, MUTED, labelled=True)
     _limits(
         axes,
         [
@@ -193,6 +200,13 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
             axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("combinations seen in training" if preset.x == "seen" else preset.x)
     axes.legend(loc="best", title="mean over seeds; solid: held out, dashed: test")
+
+
+def _baselines(axes: Axes, x: str, rows: Rows, measure: str, color: str, labelled: bool) -> None:
+    for baseline, style in (("additive", "-."), ("blind", ":")):
+        label = f"{baseline} baseline (held out)" if labelled else None
+        points = _averaged(rows, x, f"{baseline}_held_out_{measure}")
+        axes.plot(*points, color=color, ls=style, lw=1.1, label=label)
 
 
 def _scatter(axes: Axes, rows: Rows, measure: str, by: str) -> None:

@@ -29,7 +29,7 @@ def regression_scores(predicted: Float[Tensor, "n t o"], target: Float[Tensor, "
     if len(ratios):
         scores["r2"] = ratios.mean().item()
         scores["r2_pooled"] = (1 - error.sum() / variance.sum()).item()
-        scores["r2_median"] = ratios.median().item()
+        scores["r2_median"] = ratios.double().quantile(0.5).item()
     else:
         scores["reason"] = "every target is constant over the samples of its task"
     scores["mse"] = error.mean().item() if error.numel() else None

@@ -35,10 +35,13 @@ class PreferenceGrid:
                 f"--features {num_features}: must be at least the number of modules ({num_modules}), "
                 "or preferences cannot be told apart"
             )
-        if not 1 <= num_objects <= 10 or horizon < 1 or not 0 <= discount < 1:
+        if not 1 <= num_objects <= 10:
+            raise ConfigError(f"--objects {num_objects}: must be 1 to 10")
+        if horizon < 1:
+            raise ConfigError(f"--horizon {horizon}: must be at least 1")
+        if not 0 <= discount < 1:
             raise ConfigError(
-                f"--objects {num_objects} (1 to 10), --horizon {horizon} (at least 1), --discount {discount:g} (0 to "
-                "below 1: at 1 waiting would cost nothing)"
+                f"--discount {discount:g}: must be 0 to below 1; at 1 waiting would cost nothing"
             )
         self.num_modules, self.num_features, self.num_objects = (
             num_modules,

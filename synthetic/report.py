@@ -61,6 +61,8 @@ def _run_page(folder: Path) -> str:
 
 def _sweep_page(folder: Path) -> str:
     summary = read_json(folder / "summary.json")
+    if "preset" not in summary:
+        raise DataError(f"{folder / 'summary.json'} is not that of a sweep: run its command again")
     rows = read_table(folder / "results.parquet")
     if summary["preset"] == APPROXIMATION:
         figure, title, question = (

@@ -16,10 +16,12 @@ from synthetic.measures import Scores, score, score_by_hotness
 from synthetic.problems import Batch
 from synthetic.settings import TrainSettings, as_record
 from synthetic.training import Trainer
+from t2iprobe.errors import ConfigError
 from t2iprobe.progress import bar
 from t2iprobe.store import RunFolder, read_json, read_table, write_json, write_table
 
 STAGE = "train"
+SUMMARY = "summary.json"
 SPLITS = ("test", "held_out")
 
 
@@ -45,11 +47,10 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
         RunFolder(member.out).accepts(record)
         for member, record in zip(members, records, strict=True)
     ]
-    if all(here) and all(RunFolder(member.out).is_done(STAGE) for member in members):
-        return [read_json(member.out / "summary.json") for member in members]
-    trainer = Trainer(
-        members
-    )  # before any folder is made: settings that cannot be leave none behind
+    if all(here) and all(_is_done(RunFolder(member.out)) for member in members):
+        return [read_json(member.out / SUMMARY) for member in members]
+    # before any folder is made: settings that cannot be leave none behind
+    trainer = _trainer(members)
     with ExitStack() as held:
         runs = []
         for member, record in zip(members, records, strict=True):
@@ -60,11 +61,47 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
         for run, problem, member in zip(runs, trainer.problems, members, strict=True):
             run.update(seeds=member.seeds(), support=problem.support.facts(), device=member.device)
             run.set_stage(STAGE, "running")
-        history = _train(trainer, runs, checkpoint)
+        try:
+            history = _train(trainer, runs, checkpoint)
+        except ConfigError:  # it diverged: nothing of it is worth keeping
+            _discard(runs, checkpoint)
+            raise
         summaries = _finish(trainer, runs, history)
         for left in folder.glob("checkpoint*.safetensors"):
             left.unlink()
         return summaries
+
+
+def _trainer(members: list[TrainSettings]) -> Trainer:
+    """A trainer that has drawn one batch.
+
+    Raises:
+        ConfigError: the sizes do not fit into memory.
+    """
+    try:
+        trainer = Trainer(members)
+        trainer.draw("train", 0)
+    except (
+        MemoryError,
+        RuntimeError,
+    ) as error:  # torch has no error of its own for memory of the CPU
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise ConfigError(
+            "not enough memory for these sizes: lower --width, --batch-tasks, --samples or --modules"
+        ) from None
+    return trainer
+
+
+def _is_done(run: RunFolder) -> bool:
+    return run.is_done(STAGE) and (run.path / SUMMARY).exists()
+
+
+def _discard(runs: list[RunFolder], checkpoint: Path) -> None:
+    checkpoint.unlink(missing_ok=True)
+    for run in runs:
+        for name in ("metrics.parquet", "run.json"):
+            (run.path / name).unlink(missing_ok=True)
 
 
 def _record_of(member: TrainSettings) -> dict[str, object]:
@@ -87,18 +124,13 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
             )
             history[i] = [row for row in rows if row["step"] <= trainer.step]
     sets = {split: trainer.draw_set(split, shared.eval_tasks) for split in SPLITS}
-    losses = torch.zeros(len(runs), device=trainer.device)
-    count = 0
     with bar("train", shared.steps, "steps", done=trainer.step) as progress:
         while trainer.step < shared.steps:
-            losses += trainer.train_step()
-            count += 1
+            trainer.train_step()
             progress.advance()
             last = trainer.step == shared.steps
             if last or trainer.step % shared.eval_every == 0:
-                _record(trainer, sets, history, losses / count)
-                losses.zero_()
-                count = 0
+                _record(trainer, sets, history)
             if last or trainer.step % shared.checkpoint_every == 0:
                 for run, rows in zip(runs, history, strict=True):
                     write_table(run.path / "metrics.parquet", rows)
@@ -106,13 +138,9 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
     return history
 
 
-def _record(
-    trainer: Trainer,
-    sets: dict[str, Batch],
-    history: list[list[dict[str, Any]]],
-    losses: torch.Tensor,
-) -> None:
+def _record(trainer: Trainer, sets: dict[str, Batch], history: list[list[dict[str, Any]]]) -> None:
     """Evaluate every member and add one row per split to its metrics."""
+    losses = trainer.mean_losses()
     for split, batch in sets.items():
         predicted = trainer.predict(batch)
         for i, rows in enumerate(history):
@@ -121,7 +149,7 @@ def _record(
                     "step": trainer.step,
                     "split": split,
                     **score(predicted[i], member_of(batch, i)),
-                    "train_loss": losses[i].item(),
+                    "train_loss": losses[i],
                     "cpu_s": trainer.cost.cpu_s / len(history),
                     "wall_s": trainer.cost.wall_s / len(history),
                 }
@@ -161,7 +189,7 @@ def _finish(
         if rows:
             write_table(run.path / "decodability.parquet", rows)
         checkpoints.save_member(trainer, i, run.path / "student.safetensors")
-        write_json(run.path / "summary.json", summary)
+        write_json(run.path / SUMMARY, summary)
         run.set_stage(STAGE, "done", steps=trainer.step)
         summaries.append(summary)
     return summaries

@@ -156,14 +156,18 @@ class TrainSettings:
                 raise ConfigError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1"
                 )
-        for name in ("lr", "weight_decay", "scale", "discount", "frac_ood"):
+        if self.frac_ood is not None and not 0 < self.frac_ood < 1:
+            raise ConfigError(f"--frac-ood {self.frac_ood:g}: must be above 0 and below 1")
+        for name in ("lr", "weight_decay", "scale", "discount"):
             value = getattr(self, name)
             if value is not None and not (isfinite(value) and value >= 0):
                 raise ConfigError(
                     f"--{name.replace('_', '-')} {value:g}: must be a finite number, 0 or more"
                 )
-        if self.probe_tasks < 0:
-            raise ConfigError(f"--probe-tasks {self.probe_tasks}: must be 0 (no probes) or more")
+        if self.probe_tasks < 0 or self.probe_tasks == 1:
+            raise ConfigError(
+                f"--probe-tasks {self.probe_tasks}: must be 0 (no probes), or 2 or more"
+            )
         if self.samples < 2 and self.task == "hyperteacher":
             raise ConfigError("--samples 1: R2 needs at least 2 samples per task")
 
@@ -201,8 +205,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 AT_LEAST_ONE = (
-    "steps", "batch_tasks", "samples", "width", "depth", "heads", "feedforward", "inputs", "outputs", "features",
-    "objects", "horizon", "eval_every", "eval_tasks", "checkpoint_every",
+    "modules", "hot", "steps", "batch_tasks", "samples", "width", "depth", "heads", "feedforward", "inputs",
+    "outputs", "features", "objects", "horizon", "eval_every", "eval_tasks", "checkpoint_every",
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ checkpoint as if nothing had happened.
 """
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, isfinite, pi
 from time import perf_counter, process_time
 
 import torch
@@ -48,6 +48,7 @@ class Trainer:
         problems: the problem of each; members that differ in nothing a problem depends on share one.
         student: the stacked network.
         step: optimiser steps done.
+        losses: (e,) sum of each member's losses since the last call of `mean_losses`, over `losses_of` steps.
         cost: time used in training steps.
     """
 
@@ -63,12 +64,14 @@ class Trainer:
         self._unique = list(made.values())
         self._which = [list(made).index(key) for key in keys]
         self.problems = [self._unique[i] for i in self._which]
-        self.device = _device(self.shared.device)
+        self.device = usable_device(self.shared.device)
         self.student = _make_student(members, self.problems).to(self.device)
         self.optimisers = make_optimisers(
             self.student, self.shared.recipe, self.shared.learning_rate, self.shared.decay
         )
         self.step = 0
+        self.losses = torch.zeros(len(members), device=self.device)
+        self.losses_of = 0
         self.cost = Cost()
 
     def _check_alike(self) -> None:
@@ -87,8 +90,8 @@ class Trainer:
         drawn = [problem.draw(split, number, self.shared.batch_tasks) for problem in self._unique]
         return stack([drawn[i] for i in self._which]).to(self.device)
 
-    def train_step(self) -> Tensor:
-        """One optimiser step; the loss of each member before it."""
+    def train_step(self) -> None:
+        """One optimiser step."""
         wall, cpu = perf_counter(), process_time()
         rate = learning_rate_at(self.step, self.shared)
         for optimiser in self.optimisers:
@@ -100,10 +103,27 @@ class Trainer:
         losses.sum().backward()  # type: ignore[no-untyped-call]
         for optimiser in self.optimisers:
             optimiser.step()
+        self.losses += losses.detach()
+        self.losses_of += 1
         self.step += 1
         self.cost.wall_s += perf_counter() - wall
         self.cost.cpu_s += process_time() - cpu
-        return losses.detach()
+
+    def mean_losses(self) -> list[float]:
+        """The loss of each member before a step, averaged since the last call.
+
+        Raises:
+            ConfigError: one of them is not finite.
+        """
+        means = (self.losses / max(1, self.losses_of)).tolist()
+        self.losses.zero_()
+        self.losses_of = 0
+        if not all(map(isfinite, means)):
+            raise ConfigError(
+                f"the training diverged before step {self.step}: the loss is not finite; "
+                f"give a lower --lr than {self.shared.learning_rate:g}"
+            )
+        return means
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -183,13 +203,20 @@ def _make_student(members: list[TrainSettings], problems: list[Problem]) -> nn.M
     return student
 
 
-def _device(name: str) -> str:
+def usable_device(name: str) -> str:
+    """The device, when it is there.
+
+    Raises:
+        ConfigError: it is no device, or none that this machine has.
+    """
     try:
         kind = torch.device(name).type
     except RuntimeError:
         raise ConfigError(
             f"--device {name!r}: not a device; use cpu, cuda, cuda:1 or mps"
         ) from None
+    if kind not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"--device {name}: use cpu, cuda, cuda:1 or mps")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"--device {name}: no CUDA device is visible; use --device cpu")
     if kind == "mps" and not torch.backends.mps.is_available():

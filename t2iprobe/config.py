@@ -142,6 +142,8 @@ def check_same(stored: dict[str, Any], asked: dict[str, Any], folder: Path) -> N
         for k in sorted(stored.keys() | asked.keys())
         if stored.get(k) != asked.get(k)
     ]
+    if len(stored.keys() & asked.keys()) < len(stored.keys() | asked.keys()) / 2:
+        raise ConfigError(f"{folder} holds a run of another kind: give another --out")
     if changed:
         raise ConfigError(
             f"{folder} holds a run with other settings ({'; '.join(changed)}): "

@@ -69,13 +69,18 @@ def read_table(path: Path) -> list[Row]:
     """The rows of a parquet table.
 
     Raises:
-        DataError: the table is absent.
+        DataError: the table is absent or damaged.
     """
-    from pyarrow import parquet
+    from pyarrow import ArrowInvalid, parquet
 
     if not path.exists():
         raise DataError(f"{path} does not exist: the stage that writes it has not run yet")
-    rows: list[Row] = parquet.read_table(path).to_pylist()
+    try:
+        rows: list[Row] = parquet.read_table(path).to_pylist()
+    except (ArrowInvalid, OSError) as error:
+        raise DataError(
+            f"{path} is damaged ({str(error).splitlines()[0][:80]}): delete it and run its command again"
+        ) from None
     return rows
 
 
@@ -154,7 +159,7 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """The content of run.json."""
         value = read_json(self.manifest_path)
-        if not isinstance(value, dict) or "settings" not in value:
+        if not isinstance(value, dict) or not {"settings", "stages"} <= value.keys():
             raise DataError(f"{self.manifest_path} is not the description of a run")
         return value
 
@@ -246,8 +251,11 @@ class RunFolder:
                 f"{self.path} is in use by another t2iprobe command: wait for it, or give another --out"
             ) from None
         try:
-            for leftover in self.path.rglob(".*.part"):  # of a run that was killed while writing
-                leftover.unlink()
+            if self.manifest_path.exists():  # never in a folder of something else
+                for leftover in self.path.rglob(
+                    ".*.part"
+                ):  # of a run that was killed while writing
+                    leftover.unlink()
             yield
         finally:
             lock.release()

@@ -98,4 +98,7 @@ def test_leftovers_of_a_kill_are_removed(tmp_path: Path) -> None:
     leftover = tmp_path / "images" / f".a.png.{os.getpid()}.part"
     leftover.write_text("half")
     with RunFolder(tmp_path).locked():
+        assert leftover.exists()  # the folder holds no run: it is not ours to clean
+    (tmp_path / "run.json").write_text("{}")
+    with RunFolder(tmp_path).locked():
         assert not leftover.exists()

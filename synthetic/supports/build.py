@@ -6,7 +6,7 @@ floor(N f). A request that cannot be met says why and what is possible.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def _num_seen(
     if not 0 < fraction < 1 or not 1 <= num_held < total:
         raise ConfigError(
             f"--frac-ood {fraction:g} holds out {num_held} of {total} combinations: must be at least "
-            f"{1 / total:.4g} (1 held out) and at most {(total - 1) / total:.4g} (1 seen)"
+            f"{ceil(1e6 / total) / 1e6:g} (1 held out) and at most {floor(1e6 * (total - 1) / total) / 1e6:g} (1 seen)"
         )
     return total - num_held
 
@@ -141,7 +141,7 @@ def _check_connectable(request: Request) -> None:
         raise ConfigError(
             f"{request.num_seen} seen combinations cannot use and join {request.num_modules} modules with "
             f"{request.num_hot} hot: at least {fewest} are needed "
-            f"(--train-tasks {fewest}, or --frac-ood up to {(total - fewest) / total:.6g})"
+            f"(--train-tasks {fewest}, or --frac-ood up to {floor(1e6 * (total - fewest) / total) / 1e6:g})"
         )
 
 

@@ -3,6 +3,7 @@
 To add one: write a function that lists its cells and add a line to PRESETS.
 """
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -281,7 +282,7 @@ def _short(value: Any) -> str:
 def command(settings: TrainSettings) -> str:
     """The command line that trains this student, with what differs from the defaults."""
     usual = TrainSettings(out=Path())
-    words = ["t2iprobe synthetic train"]
+    words = ["t2iprobe", "synthetic", "train"]
     for name, value in vars(settings).items():
         if value == getattr(usual, name) or name in ("config", "device"):
             continue
@@ -289,7 +290,7 @@ def command(settings: TrainSettings) -> str:
         if isinstance(value, bool):
             words.append(f"--{'' if value else 'no-'}{flag}")
         elif isinstance(value, tuple):
-            words.append(f"--{flag} {' '.join(map(str, value))}")
+            words += [f"--{flag}", *map(str, value)]
         else:
-            words.append(f"--{flag} {value}")
-    return " ".join(words)
+            words += [f"--{flag}", str(value)]
+    return shlex.join(words)

@@ -36,6 +36,11 @@ def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
     record = {
         k: v for k, v in asdict(settings).items() if k not in ("out", "config", "device", "stack")
     }
+    RunFolder(settings.out).accepts(record)
+    if settings.preset != APPROXIMATION:
+        from synthetic.training import usable_device
+
+        usable_device(settings.device)
     with RunFolder(settings.out).locked():
         folder = RunFolder.open(settings.out, record)
         folder.set_stage("sweep", "running", cells=len(planned))

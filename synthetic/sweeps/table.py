@@ -8,6 +8,7 @@ from t2iprobe.report.formats import MISSING, decimal
 
 Row = dict[str, Any]
 MEASURE_NAMES = {"r2_pooled": "R² (pooled)", "r2": "R²", "accuracy": "accuracy"}
+COLUMNS = ("test", "held out [least, most]", "additive", "blind")
 APPROXIMATION_COLUMNS = ("modules", "pieces", "neurons", "error_bound", "error_found")
 
 
@@ -33,7 +34,7 @@ def sweep_table(rows: Sequence[Row], axes: Sequence[str]) -> tuple[list[str], li
     measures = measures_of(done)
     header = [axis.replace("_", " ") for axis in axes] + ["seen"]
     for measure in measures:
-        header += [f"{MEASURE_NAMES[measure]} test", "held out", "additive", "blind"]
+        header += [f"{MEASURE_NAMES[measure]} {name}" for name in COLUMNS]
     header += ["decodability", "from input", "beats additive"]
     cells = [[*map(str, place), *_numbers(part, measures)] for place, part in by_place.items()]
     return header, cells

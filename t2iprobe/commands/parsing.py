@@ -99,12 +99,17 @@ def _arguments_of(cls: type, file: Path, given: list[str]) -> list[str]:
             out.append(_switch(name, entry))
         elif tyro.conf.UseAppendAction in get_args(settings[name]):
             if f"--{flag(name)}" not in {flag(argument.partition("=")[0]) for argument in given}:
-                out += [f"--{flag(name)}={text}" for text in entry.texts()]
+                out += [f"--{flag(name)}={text}" for text in _texts(entry)]
         elif isinstance(entry.node, yaml.SequenceNode):
-            out += [f"--{flag(name)}", *entry.texts()]
+            out += [f"--{flag(name)}", *_texts(entry)]
         else:
             out += [f"--{flag(name)}", entry.text("one value")]
     return out
+
+
+def _texts(entry: Entry) -> list[str]:
+    """The members of a list; a setting such as `hidden: [16, 16]` may name one twice."""
+    return [item.text() for item in entry.items()]
 
 
 def _switch(name: str, entry: Entry) -> str:

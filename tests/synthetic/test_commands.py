@@ -110,7 +110,8 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
     else:
         held_out = [row["held_out_r2"] for row in rows if row["status"] == "done"]
         assert [f"{value:.3f}".replace("-", "−") for value in held_out] == [
-            line.split(" | ")[table[0].split(" | ").index("held out")] for line in table[2:]
+            line.split(" | ")[table[0].split(" | ").index("R² held out [least, most]")]
+            for line in table[2:]
         ]
     if preset == "tasks":
         assert any("are needed" in row["reason"] for row in rows)  # C4: kept with the reason
@@ -190,7 +191,13 @@ def test_report_can_be_written_again(tmp_path, capsys):
         (["train", "--modules", "7", "--encoding", "invertible"], "even number"),
         (["train", "--modules", "8", "--hot", "2", "--frac-ood", "0.95"], "are needed"),
         (["train", "--modules", "3", "--hot", "4"], "1 to the number of modules"),
-        (["train", "--frac-ood", "1.5"], "holds out"),
+        (["train", "--frac-ood", "1.5"], "above 0 and below 1"),
+        (["train", "--modules", "2", "--hot", "2", "--frac-ood", "0.3333"], "0.333334"),
+        (["train", "--modules", "-3"], "at least 1"),
+        (["train", "--probe-tasks", "1"], "2 or more"),
+        (["train", "--task", "preference", "--discount", "2"], "--discount 2"),
+        (["train", "--device", "meta"], "use cpu, cuda"),
+        (["sweep", "law", "--device", "xpu"], "use cpu, cuda"),
         (["train", "--train-tasks", "100000"], "695"),
         (["train", "--lr", "nan"], "finite number"),
         (["train", "--scale", "inf"], "finite number"),
@@ -216,6 +223,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(T2IProbeError, match="not empty"):
         main(["train", *QUICK, "--out", str(tmp_path)])
+    (tmp_path / "deep").mkdir()
+    download = tmp_path / "deep" / ".film.mkv.part"
+    download.write_text("half")
+    with pytest.raises(T2IProbeError, match="not empty"):
+        main(["sweep", "encodings", "--size", "smoke", "--out", str(tmp_path)])
+    assert sorted(p.name for p in tmp_path.rglob("*")) == [".film.mkv.part", "deep", "thesis.txt"]
 
 
 def test_list_names_everything(capsys):
@@ -239,7 +252,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
 
 
 def test_settings_can_come_from_a_file_and_the_command_line_wins(tmp_path):
-    (tmp_path / "run.yaml").write_text("steps: 3\nwidth: 8\nhidden: [5, 4]\n")
+    (tmp_path / "run.yaml").write_text("steps: 3\nwidth: 8\nhidden: [5, 5]\n")
     out = tmp_path / "ht"
     assert (
         main(
@@ -258,7 +271,7 @@ def test_settings_can_come_from_a_file_and_the_command_line_wins(tmp_path):
         == 0
     )
     settings = read_json(out / "summary.json")["settings"]
-    assert (settings["steps"], settings["width"], settings["hidden"]) == (4, 8, [5, 4])
+    assert (settings["steps"], settings["width"], settings["hidden"]) == (4, 8, [5, 5])
 
 
 def test_the_table_averages_over_seeds_by_hand():
@@ -283,7 +296,7 @@ def test_the_table_averages_over_seeds_by_hand():
     header, places = sweep_table([row(1, 0.2, True), row(2, 0.6, False), impossible], ["encoding"])
     assert len(places) == 1
     found = dict(zip(header, places[0], strict=True))
-    assert found["held out"] == "0.400 [0.200, 0.600]"
+    assert found["R² held out [least, most]"] == "0.400 [0.200, 0.600]"
     assert (found["R² test"], found["decodability"], found["beats additive"]) == (
         "0.400",
         "0.500",

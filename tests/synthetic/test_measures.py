@@ -32,7 +32,7 @@ def test_r2_by_scikit_learn():
     per_output = np.array([r2_score(y[i], p[i], multioutput="raw_values") for i in range(5)])
     scores = regression_scores(torch.tensor(p), torch.tensor(y))
     assert scores["r2"] == pytest.approx(per_output.mean())
-    assert scores["r2_median"] == pytest.approx(np.sort(per_output.ravel())[7])
+    assert scores["r2_median"] == pytest.approx(np.median(per_output))
     total = ((y - y.mean(axis=1, keepdims=True)) ** 2).sum()
     assert scores["r2_pooled"] == pytest.approx(1 - ((y - p) ** 2).sum() / total)
     assert scores["undefined"] == 0

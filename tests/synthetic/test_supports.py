@@ -166,7 +166,7 @@ def test_seed_changes_the_split_and_nothing_else_does():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("random", 8, 2, 0.01), "at least 0.02778"),  # C3: nothing held out
+        (("random", 8, 2, 0.01), "at least 0.027778"),  # C3: nothing held out
         (
             ("random", 8, 2, 0.9),
             "at least 7 are needed",
