@@ -55,11 +55,18 @@ class LoadSettings:
         """Reject numbers that no pipeline can be called with.
 
         Raises:
-            ConfigError: a count below 1, or a guidance scale that is no finite number.
+            ConfigError: a count or a size below 1, a size that is no whole number, or a guidance scale that is no
+                finite number.
         """
         for name in ("steps", "height", "width"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} {value}: must be 1 or more")
+        for text in self.pipe_arg:
+            name, _, size = text.partition("=")
+            if name not in ("height", "width") or size.lower() in ("none", "null"):
+                continue
+            if not size.strip().isdecimal() or int(size) < 1:
+                raise ConfigError(f"--pipe-arg {text}: must be a whole number of pixels, 1 or more")
         if self.guidance is not None and not isfinite(self.guidance):
             raise ConfigError(f"--guidance {self.guidance}: must be a finite number")

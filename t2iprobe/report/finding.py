@@ -174,8 +174,22 @@ def _decodability(summary: Mapping[str, Any]) -> str:
     return text + f" (shuffled labels: {decimal(shuffled)})."
 
 
-def _warnings(summary: Mapping[str, Any]) -> list[str]:
+def _cuts(summary: Mapping[str, Any]) -> list[str]:
+    """One sentence for each text encoder that loses constituents at its limit."""
     notes = []
+    for name, lost in (pick(summary, "text_lost") or {}).items():
+        parts: dict[int, list[str]] = {}
+        for part, n in lost.items():
+            parts.setdefault(n, []).append(part)
+        which = ", ".join(f"{', '.join(names)} lost in {n}" for n, names in parts.items())
+        limit = pick(summary, "text_limit", name)
+        at = "" if limit is None else f" at {limit} tokens"
+        notes.append(f"{name} cuts prompts{at}: {which} of {pick(summary, 'n_tasks')} tasks.")
+    return notes
+
+
+def _warnings(summary: Mapping[str, Any]) -> list[str]:
+    notes = _cuts(summary)
     outcomes = pick(summary, "success", "outcomes") or {}
     wrong, malformed = number(outcomes.get("wrong")) or 0, number(outcomes.get("malformed")) or 0
     if malformed > wrong:

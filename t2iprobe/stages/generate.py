@@ -14,7 +14,13 @@ from t2iprobe.config import RunConfig
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.models.checkpoint.cards import find_card
 from t2iprobe.models.checkpoint.loading import load_model
-from t2iprobe.models.generation.plan import plan_capture, resolve_steps
+from t2iprobe.models.generation.cut import foresee_cut
+from t2iprobe.models.generation.plan import (
+    check_has_image_site,
+    check_size,
+    plan_capture,
+    resolve_steps,
+)
 from t2iprobe.models.model import Model
 from t2iprobe.progress import console
 from t2iprobe.stages import drawing
@@ -22,7 +28,7 @@ from t2iprobe.stages.activations import ActivationReader
 from t2iprobe.stages.cost import StageClock
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.limit import Limit
-from t2iprobe.stages.maker import Job, Maker
+from t2iprobe.stages.maker import Job, Maker, image_requests
 from t2iprobe.stages.pieces import Piece, keep_only
 from t2iprobe.stages.score import check_scorer
 from t2iprobe.store import RunFolder
@@ -38,6 +44,8 @@ def check(config: RunConfig) -> RunTasks:
     check_scorer(config.scorer, drawn.family)
     registry.resolve("probe", registry.PROBES, config.probe)
     resolve_steps(config.steps_to_read, sys.maxsize)
+    if not any(part.strip() for pattern in config.sites for part in pattern.split(",")):
+        raise ConfigError("--sites is empty; give default, all, or globs over site names")
     return drawn
 
 
@@ -60,10 +68,16 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     _remember_model(folder, model)
     start = time.monotonic()
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+    check_has_image_site(plan)
+    check_size(model, plan.calibration)
     for note in plan.calibration.notes:
         console.print(f"note: {note}")
     calibration_s = time.monotonic() - start
     maker = Maker(Job(folder, model, plan, drawn, config), clock)
+    if maker.next is not None:
+        longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
+        for note in foresee_cut(model, plan, longest):
+            console.print(f"note: {note}")
     limit = None
     if budget is None or maker.next is None:
         maker.make(None)

@@ -108,9 +108,9 @@ def probe(X: NDArray[np.float32], targets: Targets, span: str | None, predict: P
     names = [targets.column_groups[c] for c in columns]
     folds = targets.folds[kept]
     if len(np.unique(folds)) < 3:
-        return Probed(
-            [_undefined(g, "fewer than 3 folds have activations") for g in groups], _nothing()
-        )
+        cut = span is not None and not len(kept)
+        reason = f"prompts are cut before {span}" if cut else "fewer than 3 folds have activations"
+        return Probed([_undefined(g, reason) for g in groups], _nothing())
     fit = predict(X[kept], Y, folds, names)
     tasks = fit.per_task(Y, task_ids)
     alphas = fit.typical_alpha()

@@ -50,10 +50,24 @@ def summarise(
         "decodability": _decodability(folder, outcomes, config),
         "correlation": _correlation(correlation, outcomes, spread),
         "frequency": _frequency(outcomes, success, config),
+        **_cuts(folder),
         "tasks_asked": config.tasks,
         "stopped": "budget" if folder.stage("generate").get("status") == "stopped" else None,
         "cost": total(folder),
     }
+
+
+def _cuts(folder: RunFolder) -> dict[str, Any]:
+    """Text encoder -> constituent -> tasks whose prompt is cut before it, and the limits in tokens; null for none."""
+    lost: dict[str, dict[str, int]] = {}
+    limits: dict[str, int] = {}
+    for row in folder.read_lines("tasks.jsonl"):
+        for name, parts in row["encoders"].get("lost", {}).items():
+            for part in parts:
+                counts = lost.setdefault(name, {})
+                counts[part] = counts.get(part, 0) + 1
+                limits[name] = row["encoders"].get("cut_at", {}).get(name)
+    return {"text_lost": lost or None, "text_limit": limits or None}
 
 
 def _success(

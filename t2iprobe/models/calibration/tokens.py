@@ -26,12 +26,14 @@ class PromptTokens:
         characters: for each position the (start, end) characters of the prompt it stands for.
         eot: position of the token that closes the prompt, or of its last word where nothing does.
         truncated: whether the encoder got only a part of the prompt.
+        length: tokens of the whole row: where the prompt was cut, the encoder's limit.
     """
 
     positions: tuple[int, ...]
     characters: tuple[Span, ...]
     eot: int
     truncated: bool
+    length: int = 0
 
     def span(self, characters: Span) -> tuple[int, ...] | None:
         """Token positions of a character span of the prompt; None when any of it was cut off."""
@@ -101,7 +103,7 @@ class TokenReader:
         if truncated and (len(ids) - 1 - positions[-1] > 2 or n < 8):
             return None
         eot = self._eot(ids, positions[-1])
-        return PromptTokens(tuple(positions), tuple(characters), eot, truncated)
+        return PromptTokens(tuple(positions), tuple(characters), eot, truncated, len(ids))
 
     def _by_ids(self, ids: tuple[int, ...], prompt: str) -> PromptTokens | None:
         """For text that the tokenizer rewrites (accents, unknown words): the ids of the prompt alone in the row."""
@@ -117,7 +119,8 @@ class TokenReader:
                         continue
                     positions = tuple(range(at, at + n))
                     cut = n < len(tokens)
-                    return PromptTokens(positions, tuple(offsets[:n]), self._eot(ids, last), cut)
+                    eot = self._eot(ids, last)
+                    return PromptTokens(positions, tuple(offsets[:n]), eot, cut, len(ids))
         return None
 
     def _tokenize_alone(self, prompt: str) -> tuple[list[int], list[Span]] | None:

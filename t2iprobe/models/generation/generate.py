@@ -41,6 +41,7 @@ class GeneratedBatch:
         timesteps: denoiser -> step -> noise level, for the captured steps.
         token_spans: for each request, text encoder -> constituent -> token positions; None where it was cut off.
         truncated: for each request, text encoder -> constituents lost because the prompt was cut.
+        cut_at: for each request, text encoder -> tokens it was given, where it cut the prompt.
     """
 
     requests: list[ImageRequest]
@@ -50,6 +51,7 @@ class GeneratedBatch:
     timesteps: dict[str, dict[int, float]] = field(default_factory=dict)
     token_spans: list[dict[str, dict[str, tuple[int, ...] | None]]] = field(default_factory=list)
     truncated: list[dict[str, list[str]]] = field(default_factory=list)
+    cut_at: list[dict[str, int]] = field(default_factory=list)
 
 
 def generate(
@@ -131,6 +133,7 @@ def _batch(
         batch.activations = recorder.activations()
         batch.timesteps = plan.timesteps
         batch.token_spans, batch.truncated = _token_report(recorder, requests)
+        batch.cut_at = [_limits(recorder, index) for index in range(len(requests))]
     return batch
 
 
@@ -151,6 +154,11 @@ def _token_report(
             if tokens.truncated:
                 truncated[-1][name] = [part for part, at in own.items() if at is None]
     return spans, truncated
+
+
+def _limits(recorder: BatchRecorder, index: int) -> dict[str, int]:
+    found = {name: watch.tokens[index] for name, watch in recorder.encoders.items()}
+    return {name: tokens.length for name, tokens in found.items() if tokens and tokens.truncated}
 
 
 def pictures(output: Any, class_name: str) -> tuple[list[Image.Image], list[str | None]]:

@@ -161,6 +161,42 @@ def refuse_hidden(model: Model, calibration: Calibration) -> None:
             )
 
 
+def check_has_image_site(plan: CapturePlan) -> None:
+    """Refuse sites that a run can draw no headline from.
+
+    Raises:
+        SiteError: none is in a denoiser's image stream.
+    """
+    if any(site.stream == "image" for site in plan.sites):
+        return
+    known = [str(site) for site in all_sites(plan.calibration) if site.stream == "image"]
+    for_example = f": add one, e.g. {known[0]!r}" if known else ", and the model has none to read"
+    raise SiteError(
+        f"--sites names no site of a denoiser's image stream, which a run needs{for_example}"
+        " (`t2iprobe inspect` lists them)"
+    )
+
+
+def check_size(model: Model, calibration: Calibration) -> None:
+    """Refuse a height or width that the pipeline does not keep to: ignored, rounded, or put into a bin.
+
+    Raises:
+        ConfigError: the image of the rehearsal has another size than was asked for.
+    """
+    made = dict(zip(("height", "width"), calibration.image_size, strict=True))
+    asked = {name: model.call[name] for name in made if model.call.get(name) is not None}
+    if all(made[name] == value for name, value in asked.items()):
+        return
+    sizes = ", ".join(f"{name} {value}" for name, value in asked.items())
+    if len(asked) == 1:
+        hint = "give both --height and --width"
+    else:
+        hint = f"give --height {made['height']} --width {made['width']}, or neither"
+    raise ConfigError(
+        f"asked for {sizes}, the pipeline makes {made['height']} x {made['width']}: {hint}"
+    )
+
+
 def site_shape(calibration: Calibration, site: Site) -> tuple[int, ...]:
     """Shape of a site's stream for one image: (tokens, width) or (channels, height, width)."""
     if site.component in calibration.encoders:

@@ -1,0 +1,75 @@
+"""Prompts that a text encoder cuts at its limit: told before an image is made, in place of the libraries' warnings."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+
+from t2iprobe.capture import HookSet
+from t2iprobe.models.calibration.calls import call_pipeline
+from t2iprobe.models.calibration.trial import PROMPTS
+from t2iprobe.models.generation.generate import ImageRequest, token_readers
+from t2iprobe.models.generation.plan import CapturePlan
+from t2iprobe.models.generation.recorder import BatchRecorder
+from t2iprobe.models.model import Model
+
+_SAID = ("part of your input was truncated", "sequence length is longer than")
+"""What diffusers and transformers warn with, prompt by prompt."""
+
+
+class _EnoughError(Exception):
+    """Ends a call once the text encoders are done."""
+
+
+def foresee_cut(model: Model, plan: CapturePlan, longest: ImageRequest) -> list[str]:
+    """Sentences about what the text encoders leave out of a run's longest prompt; costs one pass of the encoders.
+
+    The call ends where the first denoiser would begin; an encoder that runs later is not seen here.
+
+    Args:
+        model: a calibrated model.
+        plan: what will be captured.
+        longest: the image with the longest prompt. One no longer than the prompts of calibration is not tried.
+    """
+    if len(longest.prompt.split()) <= max(len(prompt.split()) for prompt in PROMPTS):
+        return []
+    recorder = BatchRecorder(model, plan, [longest.prompt], [longest.spans], token_readers(model))
+    generators = [torch.Generator("cpu").manual_seed(0)]
+
+    def stop(*_: Any) -> None:
+        raise _EnoughError
+
+    with HookSet() as hooks, cuts_unsaid(), suppress(_EnoughError):
+        for denoiser in model.denoisers.values():
+            hooks.before(denoiser, stop)
+        with torch.random.fork_rng(devices=[]), recorder:
+            call_pipeline(model, [longest.prompt], generators, "np")
+    said = []
+    for name, watch in recorder.encoders.items():
+        tokens = watch.tokens[0]
+        if tokens is None or not tokens.truncated:
+            continue
+        lost = [part for part, span in longest.spans.items() if tokens.span(span) is None]
+        what = f"{', '.join(lost)} lost in the longest prompt" if lost else "no constituent lost"
+        said.append(f"{name} cuts prompts at {tokens.length} tokens: {what}")
+    return said
+
+
+@contextmanager
+def cuts_unsaid() -> Iterator[None]:
+    """Leave the libraries' own warnings about cut prompts unprinted while the block is open; others pass."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not any(text in record.getMessage() for text in _SAID)
+
+    names = ("diffusers", "transformers")
+    handlers = [handler for name in names for handler in logging.getLogger(name).handlers]
+    for handler in handlers:
+        handler.addFilter(passes)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(passes)
