@@ -69,8 +69,7 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     start = time.monotonic()
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     check_has_image_site(plan)
-    check_size(model, plan.calibration)
-    for note in plan.calibration.notes:
+    for note in (*check_size(model, plan.calibration), *plan.calibration.notes):
         console.print(f"note: {note}")
     calibration_s = time.monotonic() - start
     maker = Maker(Job(folder, model, plan, drawn, config), clock)

@@ -177,24 +177,25 @@ def check_has_image_site(plan: CapturePlan) -> None:
     )
 
 
-def check_size(model: Model, calibration: Calibration) -> None:
-    """Refuse a height or width that the pipeline does not keep to: ignored, rounded, or put into a bin.
+def check_size(model: Model, calibration: Calibration) -> list[str]:
+    """Compare the size asked for with that of the image of the rehearsal.
+
+    Returns:
+        A sentence where height and width are both asked for and the pipeline rounds them, puts them into a bin or
+        draws at its own size.
 
     Raises:
-        ConfigError: the image of the rehearsal has another size than was asked for.
+        ConfigError: one of the two is asked for alone and not kept to; diffusers ignores half a size.
     """
     made = dict(zip(("height", "width"), calibration.image_size, strict=True))
     asked = {name: model.call[name] for name in made if model.call.get(name) is not None}
     if all(made[name] == value for name, value in asked.items()):
-        return
+        return []
     sizes = ", ".join(f"{name} {value}" for name, value in asked.items())
+    told = f"asked for {sizes}, the pipeline makes {made['height']} x {made['width']}"
     if len(asked) == 1:
-        hint = "give both --height and --width"
-    else:
-        hint = f"give --height {made['height']} --width {made['width']}, or neither"
-    raise ConfigError(
-        f"asked for {sizes}, the pipeline makes {made['height']} x {made['width']}: {hint}"
-    )
+        raise ConfigError(f"{told}: give both --height and --width")
+    return [told]
 
 
 def site_shape(calibration: Calibration, site: Site) -> tuple[int, ...]:
