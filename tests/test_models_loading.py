@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from safetensors.torch import load_file, save_file
 
 from t2iprobe.cli import main
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError
 from t2iprobe.models.checkpoint.loading import load_model, pick_device, pick_dtype
+from t2iprobe.models.checks.inspect import inspect_configs
 from t2iprobe.models.generation.plan import plan_capture
 from t2iprobe.models.settings import LoadSettings
 
@@ -124,6 +126,93 @@ def test_broken_folders(tiny_folder: Folder, tmp_path: Path) -> None:
     assert "line 1: not JSON" in message(folder, ModelError)
 
 
+def without_tensors(file: Path, some: str) -> int:
+    """Rewrite a weights file without the tensors whose name holds some text; returns how many were taken out."""
+    weights = load_file(file)
+    kept = {key: value for key, value in weights.items() if some not in key}
+    save_file(kept, file, metadata={"format": "pt"})
+    return len(weights) - len(kept)
+
+
+@pytest.mark.parametrize(
+    ("part", "file", "some"),
+    [
+        ("unet", "diffusion_pytorch_model", "conv_in"),
+        ("vae", "diffusion_pytorch_model", "decoder.conv_out"),
+        ("text_encoder", "model", "mlp.fc1.weight"),
+    ],
+)
+def test_weights_that_lack_tensors_are_named(
+    tiny_folder: Folder,
+    tmp_path: Path,
+    part: str,
+    file: str,
+    some: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "holes")
+    gone = without_tensors(folder / part / f"{file}.safetensors", some)
+    assert gone > 0
+    capsys.readouterr()
+    text = message(folder, ModelError)
+    assert f"the weights of its {part} lack {gone} tensors" in text
+    assert some in text
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("part", ["text_encoder", "unet", "vae", "scheduler", "tokenizer"])
+def test_an_index_without_a_component_is_named(
+    tiny_folder: Folder, tmp_path: Path, part: str
+) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "short")
+    index = json.loads((folder / "model_index.json").read_text())
+    del index[part]
+    (folder / "model_index.json").write_text(json.dumps(index))
+    expected = f"model_index.json of {folder} has no {part}, which StableDiffusionPipeline needs"
+    assert expected in message(folder, ModelError)
+    with pytest.raises(ModelError, match="has no " + part):
+        inspect_configs(str(folder), LoadSettings())
+
+
+def test_tokenizer_files_that_are_missing_are_named(tiny_folder: Folder, tmp_path: Path) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "wordless")
+    for file in (folder / "tokenizer").iterdir():
+        if file.name != "tokenizer_config.json":
+            file.unlink()
+    assert "tokenizer/ has no vocabulary (merges.txt or" in message(folder, ModelError)
+    shutil.rmtree(folder / "tokenizer")
+    assert "tokenizer/ is missing (merges.txt or" in message(folder, ModelError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("StableDiffusionUpscalePipeline", "it seems to need an image"),
+        ("AudioLDMPipeline", "makes sound"),
+        ("StableAudioPipeline", "makes sound"),
+        ("TextToVideoSDPipeline", "makes videos"),
+    ],
+)
+def test_another_kind_is_told_before_its_parts_are_looked_at(
+    tiny_folder: Folder, tmp_path: Path, kind: str, expected: str
+) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "other")
+    index = json.loads((folder / "model_index.json").read_text())
+    (folder / "model_index.json").write_text(json.dumps(index | {"_class_name": kind}))
+    assert f"{kind} " in (text := message(folder, ModelError))
+    assert expected in text
+
+
+def test_nothing_is_printed_beside_the_one_line(
+    tiny_folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = damaged(tiny_folder("sd15"), tmp_path / "no-weights")
+    (folder / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    capsys.readouterr()
+    assert main(["doctor", str(folder)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
 def test_weights_that_are_cut_off_are_named(tiny_folder: Folder, tmp_path: Path) -> None:
     for part, name in (("unet", "diffusion_pytorch_model"), ("text_encoder", "model")):
         folder = damaged(tiny_folder("sd15"), tmp_path / part)
@@ -188,6 +277,8 @@ def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:
         folder, ConfigError, pipe_arg=("guidance_scal=3",)
     )
     assert "write name=value" in message(folder, ConfigError, pipe_arg=("eta",))
+    assert "'=1' has no name" in message(folder, ConfigError, pipe_arg=("=1",))
+    assert "near: DDIMScheduler" in message(folder, ConfigError, scheduler="ddim")
     assert "given twice" in message(folder, ConfigError, pipe_arg=("eta=0", "eta=1"))
     assert "given twice" in message(folder, ConfigError, pipe_arg=("height=32",), height=64)
     for name in ("prompt", "generator", "output_type", "num_images_per_prompt"):

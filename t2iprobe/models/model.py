@@ -119,7 +119,7 @@ class Model:
     @cached_property
     def call_names(self) -> list[str]:
         """The parameter names of the pipeline's call."""
-        return call_names(self.pipe)
+        return call_names(type(self.pipe))
 
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
@@ -200,18 +200,18 @@ class Model:
         return next(iter(parts.values())) if parts else None
 
 
-def call_names(pipe: Any) -> list[str]:
-    """The parameter names of a pipeline's call, looked up behind decorators."""
-    return list(inspect.signature(inspect.unwrap(type(pipe).__call__)).parameters)
+def call_names(pipeline: type) -> list[str]:
+    """The parameter names of the call of a pipeline's class, looked up behind decorators."""
+    return list(inspect.signature(inspect.unwrap(pipeline.__call__)).parameters)
 
 
-def check_takes_prompt(pipe: Any, name: str) -> None:
-    """Refuse pipelines that do not make an image from a text alone, as far as their signature tells.
+def check_takes_prompt(pipeline: type, name: str) -> None:
+    """Refuse pipelines that do not make an image from a text alone, as far as the signature of their class tells.
 
     Raises:
-        ModelError: no prompt, an image is needed, or the output is a video.
+        ModelError: no prompt, an image is needed, or the output is a video or sound.
     """
-    names, kind = call_names(pipe), type(pipe).__name__
+    names, kind = call_names(pipeline), pipeline.__name__
     if "prompt" not in names:
         raise ModelError(
             f"{name}: {kind} takes no prompt, so there is nothing to compose; use a text-to-image checkpoint"
@@ -222,6 +222,13 @@ def check_takes_prompt(pipe: Any, name: str) -> None:
         )
     if "num_frames" in names:
         raise ModelError(f"{name}: {kind} makes videos; use a text-to-image checkpoint")
+    if any(n == "duration" or n.startswith("audio_") for n in names):
+        raise ModelError(f"{name}: {kind} makes sound; use a text-to-image checkpoint")
+    if "image" in names and not {"height", "width"} & set(names):
+        raise ModelError(
+            f"{name}: {kind} takes the size of its output from an image, so it seems to need an image; use a"
+            " text-to-image checkpoint"
+        )
 
 
 def parse_value(text: str) -> Any:
@@ -260,11 +267,13 @@ def call_arguments(
         ConfigError: the pipeline has no such argument, it is not for the user to set, it is given twice or has no
             equals sign.
     """
-    names = call_names(pipe)
+    names = call_names(type(pipe))
     call = {key: value for key, value in defaults.items() if key in names}
     user = {key: value for key, value in asked.items() if value is not None}
     for text in extra:
         key, equals, value = text.partition("=")
+        if equals and not key.strip():
+            raise ConfigError(f"pipeline argument {text!r} has no name; write name=value")
         if not equals:
             raise ConfigError(f"pipeline argument {text!r} has no value; write name=value")
         if key in user:

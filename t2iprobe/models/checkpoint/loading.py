@@ -12,6 +12,8 @@ import torch
 from safetensors import SafetensorError
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
+from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.faults import check_index, check_tokenizers, check_weights
 from t2iprobe.models.checkpoint.hub import fetch, fetch_configs, missing_files
 from t2iprobe.models.checkpoint.identity import identify, quantisation
 from t2iprobe.models.checkpoint.lora import load_lora
@@ -52,7 +54,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     folder = find_folder(name, settings)
     index = read_index(folder)
     pipe = build_pipeline(name, folder, index, dtype, settings)
-    check_takes_prompt(pipe, name)
+    check_takes_prompt(type(pipe), name)
     apply_settings(pipe, settings, device)
     provenance = identify(name, folder, pipe, settings, device, dtype)
     return ready(name, folder, pipe, settings, provenance)
@@ -207,20 +209,26 @@ def build_pipeline(
     parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
     if settings.single_file is not None:
         parts |= load_parts(settings.single_file, folder, index, dtype)
+    parts |= given or {}
+    kind = _pipeline_class(str(index["_class_name"]))
+    if kind is not None:
+        check_takes_prompt(kind, name)
+    check_index(name, kind, index, parts)
+    check_tokenizers(name, folder, index, parts)
     version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
     options: dict[str, Any] = {
         "dtype" if version >= (0, 40) else "torch_dtype": dtype,
         **parts,
-        **(given or {}),
     }
     if settings.variant:
         options["variant"] = settings.variant
     if settings.trust_remote_code:
         options["trust_remote_code"] = True
     try:
-        return diffusers.DiffusionPipeline.from_pretrained(
-            str(folder), local_files_only=True, **options
-        )
+        with complaints() as heard:
+            pipe = diffusers.DiffusionPipeline.from_pretrained(
+                str(folder), local_files_only=True, **options
+            )
     except (ImportError, NameError) as error:
         raise MissingExtra(f"{name} needs a library: {_library(error)}") from error
     except (
@@ -233,6 +241,20 @@ def build_pipeline(
         SafetensorError,
     ) as error:
         raise ModelError(f"{name}: {_load_advice(folder, index, settings, error)}") from error
+    check_weights(name, pipe, heard)
+    return pipe
+
+
+def _pipeline_class(name: str) -> type | None:
+    """The class of diffusers with that name; None where it is of elsewhere, or needs a library that is missing."""
+    import diffusers
+
+    try:
+        found = getattr(diffusers, name, None)
+    except (ImportError, RuntimeError):
+        return None
+    known = isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)
+    return found if known else None
 
 
 def _library(error: ImportError | NameError) -> str:
@@ -282,6 +304,13 @@ def _load_advice(
     return text[:300]
 
 
+def _near_schedulers(name: str, known: list[str]) -> list[str]:
+    """Up to three classes that a short or misspelt name of a scheduler can mean, whatever its case."""
+    plain = {n.lower().removesuffix("scheduler"): n for n in known}
+    short = name.lower().removesuffix("scheduler")
+    return [plain[key] for key in get_close_matches(short, plain, n=3, cutoff=0.4)]
+
+
 def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> None:
     """Put scheduler, LoRA, tiling, device and offloading in place."""
     import diffusers
@@ -290,7 +319,7 @@ def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> N
         kind = getattr(diffusers, settings.scheduler, None)
         if kind is None or not hasattr(kind, "set_timesteps"):
             known = [n for n in dir(diffusers) if n.endswith("Scheduler")]
-            near = get_close_matches(settings.scheduler, known, n=3, cutoff=0.4)
+            near = _near_schedulers(settings.scheduler, known)
             raise ConfigError(
                 f"unknown scheduler {settings.scheduler!r}; near: {', '.join(near) or 'none'}"
             )

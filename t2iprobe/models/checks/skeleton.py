@@ -105,7 +105,7 @@ def light_model(
     with TemporaryDirectory() as copy, quiet():
         index = _without_modules(folder, Path(copy), set(found.modules))
         pipe = build_pipeline(name, Path(copy), index, torch.float32, settings, found.modules)
-    check_takes_prompt(pipe, name)
+    check_takes_prompt(type(pipe), name)
     apply_settings(pipe, settings, torch.device("cpu"))
     model = ready(name, folder, pipe, settings, {"dtype": "float32", "device": "cpu"})
     shorten(model, found.codecs, every_call)

@@ -1,0 +1,153 @@
+"""What a pipeline folder lacks although its libraries load it: components, tokenizer files, single tensors."""
+
+import ast
+import inspect
+import re
+from collections.abc import Collection, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from t2iprobe.errors import ModelError
+
+_NOT_A_VOCABULARY = frozenset(
+    {
+        "README.md",
+        "added_tokens.json",
+        "chat_template.jinja",
+        "chat_template.json",
+        "config.json",
+        "generation_config.json",
+        "special_tokens_map.json",
+        "tokenizer_config.json",
+    }
+)
+"""Files of a tokenizer folder from which no tokenizer can be made."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_FRESH_IN_DIFFUSERS = re.compile(
+    r"checkpoint at (?P<at>.+) and are newly initialized: (?P<keys>\[.*\])"
+)
+_REPORT_OF_TRANSFORMERS = re.compile(r"LOAD REPORT from: (?P<at>.+)")
+_ROW_OF_MISSING = re.compile(r"^(\S.*?)\s*\|\s*MISSING\b", re.MULTILINE)
+
+
+def check_index(
+    name: str, kind: type | None, index: Mapping[str, Any], given: Collection[str]
+) -> None:
+    """Refuse a model_index.json without a component that its class cannot be built without.
+
+    Args:
+        name: what the user called the checkpoint.
+        kind: class of the pipeline; None (code of its own) is not checked.
+        index: the model_index.json.
+        given: components that come from elsewhere.
+
+    Raises:
+        ModelError: one is lacking.
+    """
+    if kind is None:
+        return
+    optional = getattr(kind, "_optional_components", ())
+    needed = [
+        parameter.name
+        for parameter in list(inspect.signature(kind.__init__).parameters.values())[1:]  # type: ignore[misc]
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and parameter.name not in optional
+    ]
+    lacking = [part for part in needed if part not in index and part not in given]
+    if lacking:
+        raise ModelError(
+            f"model_index.json of {name} has no {' and no '.join(lacking)}, which {kind.__name__} needs; copy or"
+            " download the whole folder again"
+        )
+
+
+def check_tokenizers(
+    name: str, folder: Path, index: Mapping[str, Any], given: Collection[str]
+) -> None:
+    """Refuse a folder without the files of a tokenizer: transformers makes an empty one without a word.
+
+    Raises:
+        ModelError: one has no folder, or nothing in it but settings.
+    """
+    import transformers
+
+    for part, value in index.items():
+        if part in given or not isinstance(value, list) or len(value) != 2:
+            continue
+        kind = getattr(transformers, str(value[1]), None)
+        wanted = list(getattr(kind, "vocab_files_names", None) or {})
+        if "Tokenizer" not in str(value[1]) or not wanted:
+            continue
+        place = folder / part
+        held = {file.name for file in place.iterdir()} if place.is_dir() else set()
+        if held <= _NOT_A_VOCABULARY:
+            files = sorted(kind.vocab_files_names.values())  # type: ignore[union-attr]
+            what = f"{part}/ has no vocabulary" if place.is_dir() else f"{part}/ is missing"
+            raise ModelError(
+                f"{name}: {what} ({' or '.join(files)}); copy or download the whole folder again"
+            )
+
+
+def check_weights(name: str, pipe: Any, heard: list[str]) -> None:
+    """Refuse a pipeline with tensors that its files lack: left without values, or drawn at random.
+
+    Args:
+        name: what the user called the checkpoint.
+        pipe: the pipeline as it was loaded.
+        heard: what the libraries said meanwhile.
+
+    Raises:
+        ModelError: there are such tensors; one line names the component, how many, and the first of them.
+    """
+    drawn = _drawn_at_random(heard)
+    for part, module in getattr(pipe, "components", {}).items():
+        if not isinstance(module, nn.Module):
+            continue
+        tensors = chain(module.named_parameters(), module.named_buffers())
+        empty = [key for key, tensor in tensors if tensor.is_meta]
+        unused = _output_layer(module)
+        lacking = empty or [
+            key for key in drawn.get(part, []) if unused is None or not key.startswith(unused)
+        ]
+        # Weights that accelerate has put on disk are on the meta device too, and not lacking.
+        if lacking and getattr(module, "hf_device_map", None) is None:
+            raise ModelError(
+                f"{name}: the weights of its {part} lack {_count(lacking)} tensors of {type(module).__name__}, such as"
+                f" {', '.join(lacking[:3])}; copy or download the whole folder again"
+            )
+
+
+def _drawn_at_random(heard: list[str]) -> dict[str, list[str]]:
+    """Component -> tensors that were not in its files, as the warnings of the two libraries tell."""
+    found: dict[str, list[str]] = {}
+    for line in heard:
+        text = _COLOURS.sub("", line)
+        if fresh := _FRESH_IN_DIFFUSERS.search(text):
+            found[Path(fresh["at"]).name] = sorted(ast.literal_eval(fresh["keys"]))
+        elif report := _REPORT_OF_TRANSFORMERS.search(text):
+            found[Path(report["at"].strip()).name] = _ROW_OF_MISSING.findall(text)
+    return found
+
+
+def _output_layer(module: nn.Module) -> str | None:
+    """Path of the layer that turns states into words: no pipeline uses it, and some checkpoints leave it out."""
+    getter = getattr(module, "get_output_embeddings", None)
+    layer = getter() if getter is not None else None
+    return next((path for path, m in module.named_modules() if m is layer), None)
+
+
+def _count(keys: list[str]) -> int:
+    """How many tensors are meant: transformers writes `layers.{0, 1}.weight` and `layers.{0...11}.weight`."""
+    total = 0
+    for key in keys:
+        number = 1
+        for inside in re.findall(r"\{([^}]*)\}", key):
+            first, dots, last = inside.partition("...")
+            number *= int(last) - int(first) + 1 if dots else inside.count(",") + 1
+        total += number
+    return total
