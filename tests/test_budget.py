@@ -222,7 +222,8 @@ def test_it_goes_on_to_the_bytes_of_an_unbroken_run(
     assert folder.stage("generate")["reason"] is None
     cost = summary["cost"]
     assert cost["images_made"] == 96
-    assert all(cost["by_stage"][name] > before["by_stage"][name] for name in stages.STAGES)
+    assert all(cost["by_stage"][name] >= before["by_stage"][name] for name in stages.STAGES)
+    assert cost["wall_s"] > before["wall_s"]
     assert cost["wall_s"] == pytest.approx(sum(cost["by_stage"].values()), abs=0.02)
     assert cost["peak_rss_mb"] >= before["peak_rss_mb"]
 
