@@ -29,7 +29,7 @@ OTHERS = {
     "pix2pix": "seems to need an image",
     "controlnet": "seems to need an image",
     "video": "makes videos",
-    "audio": "gives no image (its output has: audios)",
+    "audio": "makes sound",
 }
 """Pipelines that make no image of a text alone, and how they are refused."""
 
