@@ -152,6 +152,7 @@ def refusal(capsys: pytest.CaptureFixture[str], command: str, more: list[str], o
     """What a command says of a checkpoint it cannot use: one line on stderr, exit code 2."""
     asked = [*COMMANDS[command], *more]
     asked += ["--out", str(out)] if command == "run" else []
+    capsys.readouterr()  # what building the tiny pipeline printed
     assert main(asked) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1, said
