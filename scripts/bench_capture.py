@@ -4,14 +4,17 @@
     python scripts/bench_capture.py --model ./my-checkpoint --rounds 20 --images 64
     python scripts/bench_capture.py --full-size --pixels 256  # a random UNet of the size of SD 1.5 (860 M weights)
 
-Times are taken in one process, in rounds of four legs: without, with, with, without, so that a drift of the machine
-cancels. A leg with capture writes its activations to a file, as a run does. The ratio of a round is its two legs with
-over its two legs without; the median over rounds is given with a bootstrap interval (95%). Processor time is what
-counts on a machine that does other work too. Peak memory is the largest resident set of a process of its own.
+Times are taken in one process, in rounds of four legs: without, with, with, without, and in every other round the
+other way round, so that a drift of the machine cancels. A leg with capture writes its activations to a file, as a run
+does. The ratio of a round is its two legs with over its two legs without; the median over rounds is given with a
+bootstrap interval (95%). Processor time is what counts on a machine that does other work too. Freed memory stays with
+the process that is timed: giving a gigabyte back to the system and faulting it in again, call by call, varies by more
+than capture takes. Peak memory is the largest resident set of a process of its own, with the allocator as it is.
 """
 
 import argparse
 import json
+import os
 import random
 import resource
 import statistics
@@ -52,14 +55,13 @@ def load(name: str) -> Any:
 
 def consume(model: Any, wanted: list[Any], plan: Any, batch: int, shard: Path) -> Leg:
     """One leg: make the images, and write what was captured; the results are dropped batch by batch."""
-    from safetensors.torch import save_file
-
     from t2iprobe.models.generation.generate import generate
+    from t2iprobe.stages.activations import write_shard
 
     start, busy = time.perf_counter(), time.process_time()
     for made in generate(model, wanted, plan, batch, run_seed=0):
         if plan is not None:
-            save_file(made.activations, shard)
+            write_shard(shard, made.activations)
     return Leg(time.perf_counter() - start, time.process_time() - busy)
 
 
@@ -82,10 +84,12 @@ def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
         shard = Path(folder) / "0.safetensors"
         consume(model, wanted[:batch], plan, batch, shard)
         for number in range(rounds):
-            legs = [consume(model, wanted, p, batch, shard) for p in (None, plan, plan, None)]
+            outer, inner = (plan, None) if number % 2 else (None, plan)
+            legs = [consume(model, wanted, p, batch, shard) for p in (outer, inner, inner, outer)]
             for what, values in found.items():
                 own = [getattr(leg, what) for leg in legs]
-                values.append((own[1] + own[2]) / (own[0] + own[3]))
+                ratio = (own[1] + own[2]) / (own[0] + own[3])
+                values.append(1 / ratio if number % 2 else ratio)
             print(
                 f"round {number + 1}: {sum(leg.wall for leg in legs):.1f} s, with / without"
                 f" {found['wall'][-1]:.3f} wall, {found['processor'][-1]:.3f} processor",
@@ -105,11 +109,16 @@ def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
     return {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
+KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+"""What tells glibc to keep the memory that is freed."""
+
+
 def apart(kind: str, *arguments: object) -> dict[str, Any]:
     """One measurement in a process of its own; what it prints on the way is passed on."""
     command = [sys.executable, __file__, "--measure", kind, *map(str, arguments)]
     result: dict[str, Any] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    settings = os.environ | (KEEP_FREED if kind == "times" else {})
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if line.startswith("{"):

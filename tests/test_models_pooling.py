@@ -49,7 +49,9 @@ def test_float16_does_not_overflow() -> None:
 def test_text_poolings_take_real_tokens_only() -> None:
     spans = {"color": (2, 5), "shape": (6, 12), "gone": (6, 20)}
     names = text_names(["mean", "eot", "span"], list(spans))
-    weights = text_weights(names, 6, [(PROMPT, 0, 0)], spans)
+    both = text_weights(names, 6, [[(PROMPT, 0, 0)], []], [spans, spans])
+    assert both[1].isnan().all()
+    weights = both[0]
     third = 1 / 3
     assert weights[0].tolist() == pytest.approx([0, third, third, third, 0, 0])
     assert weights[1].tolist() == [0, 0, 0, 0, 1, 0]
@@ -59,8 +61,8 @@ def test_text_poolings_take_real_tokens_only() -> None:
 
 
 def test_shifted_and_dropped_tokens() -> None:
-    weights = text_weights(["mean"], 4, [(PROMPT, -2, 2), (PROMPT, 0, 3)], {})
-    assert weights[0].nonzero().flatten().tolist() == [0, 1, 3]
+    weights = text_weights(["mean"], 4, [[(PROMPT, -2, 2), (PROMPT, 0, 3)]], [{}])
+    assert weights[0, 0].nonzero().flatten().tolist() == [0, 1, 3]
 
 
 def test_unknown_poolings() -> None:

@@ -5,16 +5,20 @@ Key: "<component>.<module path>:<stream>/<pooling>@<step>"; a text encoder has n
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from t2iprobe.errors import DataError
 from t2iprobe.store import RunFolder
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _KEY = re.compile(r"(?P<site>[^:]+):(?P<stream>[a-z]+)/(?P<pooling>[^@]+?)(?:@(?P<step>\d+))?")
 
@@ -102,6 +106,20 @@ def shard_metadata(
         "encoders": encoders,
     }
     return {"facts": json.dumps(facts)}
+
+
+def write_shard(
+    path: Path, activations: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write the activations of one batch, key -> (b, d) on the CPU.
+
+    As numpy arrays: safetensors looks every torch tensor over for shared memory, which takes longer than writing
+    hundreds of small ones.
+    """
+    from safetensors.numpy import save_file
+
+    arrays = {key: np.ascontiguousarray(values.numpy()) for key, values in activations.items()}
+    save_file(arrays, path, dict(metadata or {}))
 
 
 def shard_facts(shard: Path) -> dict[str, Any]:

@@ -17,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.torch import save_file
 from threadpoolctl import threadpool_limits
 
 from t2iprobe import registry
 from t2iprobe.config import RunConfig
 from t2iprobe.models.generation.generate import GeneratedBatch
-from t2iprobe.stages.activations import Key
+from t2iprobe.stages.activations import Key, write_shard
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.outcomes import draws
 from t2iprobe.stages.probe import probe
@@ -136,7 +135,7 @@ def _read(sample: GeneratedBatch) -> float:
     """Seconds to read one array of one shard."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "shard.safetensors")
-        save_file({key: a[:1].contiguous() for key, a in sample.activations.items()}, file)
+        write_shard(file, {key: a[:1] for key, a in sample.activations.items()})
         keys = list(sample.activations)[:20]
 
         def read() -> None:

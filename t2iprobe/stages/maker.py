@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig
@@ -17,7 +16,7 @@ from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.model import Model
 from t2iprobe.progress import Bar, bar, console
 from t2iprobe.stages import drawing
-from t2iprobe.stages.activations import Entry, shard_metadata
+from t2iprobe.stages.activations import Entry, shard_metadata, write_shard
 from t2iprobe.stages.cost import StageClock
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.forecast import foretell
@@ -184,7 +183,7 @@ def save(folder: RunFolder, number: int, made: GeneratedBatch) -> None:
     facts = shard_metadata(entries, made.timesteps, encoders)
     with atomic(folder.shard(number)) as temporary:
         try:
-            save_file(made.activations, temporary, facts)
+            write_shard(temporary, made.activations, facts)
         except SafetensorError as error:
             raise DataError(
                 f"{folder.shard(number)} cannot be written ({error}): "

@@ -23,44 +23,53 @@ def same_print(one: Print, other: Print) -> bool:
     return one.shape == other.shape and torch.equal(one.sample, other.sample)
 
 
-def same_text(one: Tensor, other: Tensor) -> bool:
-    """Whether two rows of text states (tokens, channels) are one.
+def same_text(rows: Tensor, other: Tensor) -> Tensor:
+    """For each row of text states whether it is the other text: rows (..., tokens, channels) -> bool (...).
 
     Pads to the length of the prompts beside it make one text longer in another call: of unequal lengths the shared
     start decides, or with pads on the left the shared end. Token ids, which have one channel, must be equal.
     """
-    n = min(one.shape[0], other.shape[0])
-    if one.shape[0] == other.shape[0]:
-        return _near(one, other)
-    if one.ndim == 2 and n < 2:
-        return False
-    return _near(one[:n], other[:n]) or _near(one[-n:], other[-n:])
+    own, n = rows.shape[-other.ndim], min(rows.shape[-other.ndim], other.shape[0])
+    if own == other.shape[0]:
+        return _near(rows, other)
+    if other.ndim == 2 and n < 2:
+        return torch.zeros(rows.shape[: -other.ndim], dtype=torch.bool)
+    start, end = (rows.narrow(-other.ndim, first, n) for first in (0, own - n))
+    return _near(start, other[:n]) | _near(end, other[-n:])
 
 
-def _near(one: Tensor, other: Tensor) -> bool:
-    """Whether two texts of one length agree in every token.
+def _near(rows: Tensor, other: Tensor) -> Tensor:
+    """For each row whether it agrees in every token with a text of its length.
 
     Each token is measured against itself: the first of a language model may be a thousand times as long as a word.
     """
-    if one.ndim == 2 and one.shape[-1] == 1:
-        return torch.equal(one, other)
-    if one.ndim < 2:
-        return float((one - other).norm()) <= _SAME_VECTOR * max(
-            float(one.norm()), float(other.norm())
-        )
-    length = torch.maximum(one.flatten(1).norm(dim=1), other.flatten(1).norm(dim=1))
-    apart = (one - other).flatten(1).norm(dim=1)
-    usual = length[length > 0].median() if bool(length.any()) else length.new_zeros(())
-    return bool((apart <= _SAME * length.clamp_min(_FLOOR * float(usual))).all())
+    if other.ndim == 2 and other.shape[-1] == 1:
+        return (rows == other).flatten(-2).all(-1)
+    if other.ndim < 2:
+        largest = torch.maximum(_norm(rows), _norm(other))
+        return _norm(rows - other) <= _SAME_VECTOR * largest
+    within = 1 - other.ndim  # the axes of one token
+    length = torch.maximum(_norm(rows.flatten(within)), _norm(other.flatten(within)))
+    apart = _norm((rows - other).flatten(within))
+    present = length.where(length > 0, torch.nan)
+    usual = present.nanmedian(dim=-1, keepdim=True).values.nan_to_num()
+    return (apart <= _SAME * torch.maximum(length, _FLOOR * usual)).all(-1)
+
+
+def _norm(values: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(values, dim=-1)
+    return norms
 
 
 def conditional_rows(rows: Sequence[Tensor], unconditional: Sequence[Tensor]) -> list[int]:
     """Indices of the rows whose text states depend on the prompt."""
-    return [
-        index
-        for index, row in enumerate(rows)
-        if not any(same_text(row, other) for other in unconditional)
-    ]
+    if not rows or not unconditional:
+        return list(range(len(rows)))
+    alike = len({row.shape for row in rows}) == 1
+    blocks = [torch.stack(list(rows))] if alike else [row[None] for row in rows]
+    same = [torch.stack([same_text(block, other) for other in unconditional]) for block in blocks]
+    found: list[int] = (~torch.cat(same, dim=1).any(0)).nonzero().flatten().tolist()
+    return found
 
 
 def dependent_rows(one: Call, other: Call, name: str) -> list[bool]:
@@ -72,7 +81,7 @@ def dependent_rows(one: Call, other: Call, name: str) -> list[bool]:
 def _unmoved(one: Print, other: Print) -> bool:
     if one.shape == other.shape or len(one.shape) != 2 or one.shape[1:] != other.shape[1:]:
         return same_print(one, other)
-    return same_text(one.sample, other.sample)
+    return bool(same_text(one.sample, other.sample))
 
 
 def first_step(calls: Sequence[Call]) -> list[int]:

@@ -8,6 +8,7 @@ tokenized differently, but spells the same.
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -40,17 +41,16 @@ class PromptTokens:
         if not self.characters or self.characters[-1][1] < characters[1]:
             return None
         start, end = characters
-        return tuple(
-            at
-            for at, (a, b) in zip(self.positions, self.characters, strict=True)
-            if a < end and b > start
-        )
+        first = bisect.bisect_right(self.characters, start, key=lambda own: own[1])
+        behind = bisect.bisect_left(self.characters, end, key=lambda own: own[0])
+        return self.positions[first:behind]
 
 
-def _spelled(text: str) -> tuple[str, list[int]]:
+@lru_cache(maxsize=10_000)
+def _spelled(text: str) -> tuple[str, tuple[int, ...]]:
     """Lower-case characters without whitespace, and where each was in the text."""
     kept = [(c.lower() if len(c.lower()) == 1 else c, i) for i, c in enumerate(text) if c.strip()]
-    return "".join(c for c, _ in kept), [i for _, i in kept]
+    return "".join(c for c, _ in kept), tuple(i for _, i in kept)
 
 
 class TokenReader:

@@ -12,7 +12,7 @@ from t2iprobe.models.calibration.outputs import pick
 from t2iprobe.models.calibration.rows import conditional_rows
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.trace import bind, fingerprint, read_timestep, rows_of
-from t2iprobe.models.generation.kept import Kept, Texts, text_rows
+from t2iprobe.models.generation.kept import Kept, Rows, Texts, text_rows
 from t2iprobe.models.generation.pooling import image_rows, image_weights, pool_map, pool_tokens
 from t2iprobe.models.generation.state_weights import StateWeights
 from t2iprobe.models.model import forward_names, timestep_name
@@ -60,7 +60,8 @@ class DenoiserWatch:
         self._n_rows = 0
         self._judged: dict[tuple[int, ...], tuple[Any, list[int], int]] = {}
         self._text: Tensor | None = None
-        self._weights: dict[tuple[Any, ...], Tensor] = {}
+        self._text_rows = text_rows(states.names)
+        self._image: dict[tuple[Any, ...], tuple[Tensor, Rows]] = {}
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Decide which rows of a call are conditional and which step it is."""
@@ -127,9 +128,9 @@ class DenoiserWatch:
         n = max(row.shape[0] for row in own)
         self._text = self._states.weights(n).to(own[0].device)
         if self._with_conditioning:
-            padded = torch.stack([_pad_tokens(row, n) for row in own])
-            pooled = pool_tokens(padded, self._text)
-            self._kept.put(site, None, pooled, text_rows(self._states.names))
+            padded = [row if row.shape[0] == n else _pad_tokens(row, n) for row in own]
+            pooled = pool_tokens(torch.stack(padded), self._text)
+            self._kept.put(site, None, pooled, self._text_rows)
 
     def read(self, path: str, readings: dict[Stream, Reading]) -> Callable[..., None]:
         """A hook that pools the streams of one block, at wanted steps only."""
@@ -155,7 +156,7 @@ class DenoiserWatch:
                 " DataParallel splits the batch, use the module inside it"
             )
         first, n = self._rows[0], len(self._rows)
-        if self._rows == list(range(first, first + n)):
+        if self._rows[-1] - first == n - 1:  # they are ascending
             values = values.narrow(reading.axis, first, n)
         else:
             rows = torch.tensor(self._rows, device=values.device)
@@ -164,38 +165,40 @@ class DenoiserWatch:
         return values if reading.cut is None else values[:, slice(*reading.cut)]
 
     def _keep_image(self, site: Site, values: Tensor, reading: Reading) -> None:
-        grid: tuple[int, int] | None
         if reading.cut is None:
             values = values.movedim(-1, 1) if reading.channels_last else values
             values = values.squeeze(2) if values.ndim > 4 else values  # a video of one frame
-            n = values[0, 0].numel()
-            grid = (values.shape[-2], values.shape[-1])
-            grid = grid if values.ndim == 4 and n == grid[0] * grid[1] else None
-            pooled = pool_map(values, self._image_weights(n, grid, values.device))
+            weights, rows = self._image_weights(values.shape[2:], values.device)
+            pooled = pool_map(values, weights)
         else:
-            n = values.shape[1]
-            grid = image_grid(self._found, n, self._size)
-            pooled = pool_tokens(values, self._image_weights(n, grid, values.device))
-        self._kept.put(site, self.step, pooled, image_rows(self._poolings, grid is not None))
+            weights, rows = self._image_weights(values.shape[1:2], values.device)
+            pooled = pool_tokens(values, weights)
+        self._kept.put(site, self.step, pooled, rows)
 
-    def _image_weights(self, n: int, grid: tuple[int, int] | None, device: torch.device) -> Tensor:
-        key = (n, grid, device)
-        if key not in self._weights:
-            self._weights[key] = image_weights(self._poolings, n, grid).to(device)
-        return self._weights[key]
+    def _image_weights(self, shape: torch.Size, device: torch.device) -> tuple[Tensor, Rows]:
+        """Weights over the positions of a feature map (height, width) or of tokens (n), and which row is which."""
+        if (shape, device) not in self._image:
+            n = shape.numel()
+            if len(shape) == 1:
+                grid = image_grid(self._found, n, self._size)
+            else:
+                grid = (shape[0], shape[1]) if len(shape) == 2 else None
+            weights = image_weights(self._poolings, n, grid).to(device)
+            self._image[shape, device] = weights, image_rows(self._poolings, grid is not None)
+        return self._image[shape, device]
 
     def _keep_text(self, site: Site, values: Tensor, weights: Tensor) -> None:
         n = values.shape[1]
         if n == 0:  # a model that keeps its text from the first step in a cache
             shape = (values.shape[0], weights.shape[1], values.shape[-1])
             undefined = torch.full(shape, torch.nan, device=values.device)
-            self._kept.put(site, self.step, undefined, text_rows(self._states.names))
+            self._kept.put(site, self.step, undefined, self._text_rows)
             return
         weights = weights[..., :n]
         if weights.shape[-1] < n:  # pads behind the text states
             weights = torch.nn.functional.pad(weights, (0, n - weights.shape[-1]))
         pooled = pool_tokens(values, weights.to(values.device))
-        self._kept.put(site, self.step, pooled, text_rows(self._states.names))
+        self._kept.put(site, self.step, pooled, self._text_rows)
 
 
 def _pad_tokens(row: Tensor, n: int) -> Tensor:

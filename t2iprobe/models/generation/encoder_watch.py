@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from t2iprobe.models.calibration.outputs import pick
@@ -43,9 +42,8 @@ class EncoderWatch:
             if prompt is not None:
                 self._rows.append((row, prompt))
         if self._rows and self._texts.names:
-            n = len(table[0])
-            weights = [self._weigh(prompt, n) for _, prompt in self._rows]
-            self._weights = torch.stack(weights).to(ids.device)
+            self._weights = self._weigh([prompt for _, prompt in self._rows], len(table[0]))
+            self._weights = self._weights.to(ids.device)
 
     def _match(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
         """The prompt in a row: the one at the same place where it fits, else the longest that does."""
@@ -64,10 +62,10 @@ class EncoderWatch:
             return self.tokens[prompt] is not None
         return False
 
-    def _weigh(self, prompt: int, n: int) -> Tensor:
-        tokens = self.tokens[prompt]
-        assert tokens is not None
-        return text_weights(self._texts.names, n, [(tokens, 0, 0)], self._texts.spans[prompt])
+    def _weigh(self, prompts: Sequence[int], n: int) -> Tensor:
+        found = [self.tokens[prompt] for prompt in prompts]
+        parts = [[(tokens, 0, 0)] for tokens in found if tokens is not None]
+        return text_weights(self._texts.names, n, parts, [self._texts.spans[i] for i in prompts])
 
     def read(self, site: Site, reading: Reading) -> Callable[..., None]:
         """A hook that pools one site's output for the rows that belong to prompts."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from t2iprobe.capture import to_stored
 from t2iprobe.models.calibration.tokens import Span
 from t2iprobe.models.sites import Site
 
@@ -49,16 +50,28 @@ class Kept:
         self.values[site, None] = (pooled, rows)
 
     def activations(self, sites: Sequence[Site]) -> dict[str, Tensor]:
-        """Every pooling under its key, (b, d) float32 on the CPU, in the order of the sites and of the steps."""
+        """Every pooling under its key, (b, d) float32 on the CPU, in the order of the sites and of the steps.
+
+        Values of one shape leave the device together: hundreds of small copies would each wait for it.
+        """
+        alike: dict[Any, list[tuple[Site, int | None]]] = {}
+        for key, (pooled, rows) in self.values.items():
+            alike.setdefault((pooled.shape, pooled.device, tuple(rows)), []).append(key)
+        found: dict[tuple[Site, int | None], dict[str, Tensor]] = {key: {} for key in self.values}
+        for keys in alike.values():
+            together = torch.stack([self.values[key][0] for key in keys])
+            stored = together.detach().to("cpu", torch.float32)  # stacking has copied them
+            for name, part in self.values[keys[0]][1].items():
+                pieces = stored[:, :, part].flatten(2).contiguous().unbind()
+                for key, piece in zip(keys, pieces, strict=True):
+                    found[key][name] = piece
         order = {site: index for index, site in enumerate(sites)}
-        keys = sorted(
-            self.values, key=lambda key: (order[key[0]], -1 if key[1] is None else key[1])
-        )
-        found: dict[str, Tensor] = {}
-        for site, step in keys:
-            pooled, rows = self.values[site, step]
-            stored = to_stored(pooled)
-            at = "" if step is None else f"@{step}"
-            for name, part in rows.items():
-                found[f"{site}/{name}{at}"] = stored[:, part].flatten(1).contiguous()
-        return found
+        return {
+            f"{site}/{name}{'' if step is None else f'@{step}'}": piece
+            for site, step in sorted(found, key=lambda key: (order[key[0]], _number(key[1])))
+            for name, piece in found[site, step].items()
+        }
+
+
+def _number(step: int | None) -> int:
+    return -1 if step is None else step

@@ -86,41 +86,53 @@ def text_names(poolings: Sequence[str], constituents: Sequence[str]) -> list[str
 def text_weights(
     names: Sequence[str],
     n: int,
-    tokens: Sequence[tuple[PromptTokens, int, int]],
-    spans: dict[str, Span],
-) -> Float[Tensor, "p n"]:
-    """Weights over the positions of one prompt's text states. A pooling with no position left is NaN, never zero.
+    prompts: Sequence[Sequence[tuple[PromptTokens, int, int]]],
+    spans: Sequence[dict[str, Span]],
+) -> Float[Tensor, "b p n"]:
+    """Weights over the positions of each prompt's text states. A pooling with no position left is NaN, never zero.
 
     Args:
         names: pooling names, constituents spelled out as span-NAME.
         n: text positions.
-        tokens: for each encoder whose tokens are among them: the prompt's tokens, the shift to the position, and the
-            first token that is handed on.
-        spans: characters of each constituent in the prompt.
+        prompts: for each prompt and each encoder whose tokens are among the positions: the prompt's tokens, the shift
+            to the position, and the first token that is handed on.
+        spans: for each prompt the characters of each constituent.
     """
-    weights = np.full((len(names), n), np.nan, dtype=np.float32)
-    for row, name in enumerate(names):
-        positions: list[int] = []
-        for prompt, shift, first in tokens:
-            if name == "mean":
-                own: Sequence[int] = prompt.positions
-            elif name == "eot":
-                own = (prompt.eot,)
-            else:
-                span = spans.get(name.removeprefix("span-"))
-                own = (prompt.span(span) if span else None) or ()
-            positions += [at + shift for at in own if at >= first and 0 <= at + shift < n]
-        if positions:
-            weights[row] = 0.0
-            weights[row, positions] = 1.0 / len(set(positions))
-    return torch.from_numpy(weights)
+    weights = np.full((len(prompts) * len(names), n), np.nan, dtype=np.float32)
+    filled: list[int] = []
+    entries: list[int] = []  # one assignment for the batch, since numpy takes microseconds for each
+    shares: list[float] = []
+    for index, (parts, own) in enumerate(zip(prompts, spans, strict=True)):
+        for row, name in enumerate(names, start=index * len(names)):
+            positions: set[int] = set()
+            for tokens, shift, first in parts:
+                taken = [at for at in _taken(tokens, name, own) if at >= first]
+                positions.update(at + shift for at in taken if 0 <= at + shift < n)
+            if positions:
+                filled.append(row)
+                entries += [row * n + at for at in positions]
+                shares += [1.0 / len(positions)] * len(positions)
+    weights[filled] = 0.0
+    weights.reshape(-1)[entries] = shares
+    return torch.from_numpy(weights.reshape(len(prompts), len(names), n))
+
+
+def _taken(tokens: PromptTokens, name: str, spans: dict[str, Span]) -> tuple[int, ...]:
+    """Token positions that a text pooling takes the mean of."""
+    if name == "mean":
+        return tokens.positions
+    if name == "eot":
+        return (tokens.eot,)
+    span = spans.get(name.removeprefix("span-"))
+    return (tokens.span(span) if span else None) or ()
 
 
 def pool_tokens(
     values: Float[Tensor, "b n d"], weights: Float[Tensor, "*b p n"]
 ) -> Float[Tensor, "b p d"]:
     """Pooled tokens in float32; half precision is left before the sum, where it would overflow or round."""
-    return torch.matmul(weights, values.float())
+    values = values.float()
+    return torch.bmm(weights.expand(values.shape[0], -1, -1), values)
 
 
 def pool_map(

@@ -30,12 +30,12 @@ class StateWeights:
         prompts = self._texts.prompts
         if not self._parts:
             return torch.full((len(prompts), 1, n), 1.0 / n)
-        rows = []
-        for index in range(len(prompts)):
-            tokens = [
+        tokens = [
+            [
                 (own, segment.shift, segment.first)
                 for segment, watch in self._parts
                 if (own := watch.tokens[index]) is not None
             ]
-            rows.append(text_weights(self._texts.names, n, tokens, self._texts.spans[index]))
-        return torch.stack(rows)
+            for index in range(len(prompts))
+        ]
+        return text_weights(self.names, n, tokens, self._texts.spans)
