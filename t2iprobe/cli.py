@@ -10,6 +10,7 @@ from importlib import import_module
 
 from t2iprobe import __version__
 from t2iprobe.errors import T2IProbeError, unknown
+from t2iprobe.installed import check_installed
 
 # name: (module:function taking the remaining arguments, one line of help)
 COMMANDS = {
@@ -73,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(unknown("command", name, COMMANDS))
     module, function = COMMANDS[name][0].split(":")
     try:
+        check_installed()
         code: int = getattr(import_module(module), function)(rest)
     except T2IProbeError as error:
         return _fail(str(error))

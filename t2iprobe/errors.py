@@ -5,7 +5,8 @@ T2IProbeError
 ├── DataError      a family, a run folder, an image or a table
 ├── SiteError      a place inside a model that cannot be found or read
 ├── ModelError     a checkpoint that cannot be loaded or used
-└── MissingExtra   an optional library that has to be installed
+├── MissingExtra   an optional library that has to be installed
+└── InstallError   a library that is missing or older than the package needs
 """
 
 from collections.abc import Iterable
@@ -34,6 +35,10 @@ class ModelError(T2IProbeError):
 
 class MissingExtra(T2IProbeError):  # noqa: N818 - says what the user lacks
     """An optional library that has to be installed first."""
+
+
+class InstallError(T2IProbeError):
+    """A library that every command needs is missing or too old."""
 
 
 def unknown(kind: str, got: str, allowed: Iterable[str]) -> str:

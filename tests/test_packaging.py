@@ -1,11 +1,17 @@
-"""The built wheel carries what the package needs: it must run in an empty folder, far from the checkout."""
+"""The built wheel carries what the package needs, and what is installed beside it is what it asks for."""
 
+import ast
+import os
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+
+from t2iprobe import installed
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,3 +53,100 @@ def test_an_unpacked_wheel_finds_them(wheel: Path, tmp_path: Path) -> None:
     )
     assert out.stdout.split("]")[0] == "['shapes-pair', 'shapes-single'"
     assert out.stdout.strip().endswith("True")
+
+
+def test_every_library_that_is_imported_is_asked_for() -> None:
+    """Not left to what another library happens to bring."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    imported: set[str] = set()
+    for package in ("t2iprobe", "synthetic"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    imported |= {alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                    imported.add(node.module.partition(".")[0])
+    owners = packages_distributions()
+    foreign = imported - sys.stdlib_module_names - {"t2iprobe", "synthetic"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
+    missing = {
+        name
+        for name in foreign
+        if not asked & {canonicalize_name(owner) for owner in owners.get(name, [name])}
+    }
+    assert {"torch", "numpy", "yaml", "PIL"} <= foreign
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "fits"),
+    [
+        ("torch>=2.6", "2.6.0", True),
+        ("torch>=2.6", "2.6.0+cu124", True),
+        ("torch>=2.6", "2.10.0.dev20251101+cpu", True),
+        ("torch>=2.6", "2.6.0a0+ecf3bae40a.nv25.1", True),  # how NVIDIA numbers its own builds
+        ("torch>=2.6", "2.5.1", False),
+        ("torch>=2.6", "2.5.1+cu124", False),
+        ("torch>=2.6", "1.13", False),
+        ("torch>=2.10", "2.9.1", False),  # as numbers, not as text
+        ("torch>=2.6", None, False),
+        ("torch>=2.6; extra == 'more'", "2.5.1", True),
+        ("torch>=2.6; python_version < '3'", None, True),
+        ("torch", "0.1", True),
+    ],
+)
+def test_what_is_installed_is_held_against_its_bound(
+    asked: str, has: str | None, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if has is None:
+            raise PackageNotFoundError(name)
+        return has
+
+    monkeypatch.setattr(installed, "version", version)
+    unfit = installed.misfits([asked])
+    assert unfit == ([] if fits else [("torch", has or "is not installed", asked[len("torch") :])])
+
+
+def run_beside(older: dict[str, str], folder: Path, *arguments: str) -> tuple[int, list[str]]:
+    """Exit code and what is on stderr of a command, where other versions of libraries seem to be installed."""
+    for name, number in older.items():
+        info = folder / f"{name}-{number}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    ended = subprocess.run(
+        [sys.executable, "-m", "t2iprobe", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not (ended.returncode and ended.stdout)
+    return ended.returncode, ended.stderr.splitlines()
+
+
+def test_libraries_that_were_put_back_end_in_one_line(tmp_path: Path) -> None:
+    code, (line,) = run_beside({"diffusers": "0.20.2", "tyro": "0.9.1"}, tmp_path, "families")
+    bounds = {
+        line.partition(">=")[0]: line for line in requires("t2iprobe") or [] if "extra" not in line
+    }
+    assert code == 2
+    for name, has in (("diffusers", "0.20.2"), ("tyro", "0.9.1")):
+        needed = bounds[name].removeprefix(name)
+        assert f"{name} {has}, needed is {needed}" in line
+        assert f"'{name}{needed}'" in line.partition("pip install ")[2]
+    assert "torch" not in line
+
+
+def test_older_libraries_of_extras_and_newer_ones_are_let_be(tmp_path: Path) -> None:
+    newer = {"peft": "0.1", "pytest": "1.0", "diffusers": "99.0", "torch": "99.0.dev1"}
+    assert run_beside(newer, tmp_path, "families") == (0, [])
+
+
+def test_help_is_given_whatever_is_installed(tmp_path: Path) -> None:
+    assert run_beside({"diffusers": "0.20.2"}, tmp_path, "--help") == (0, [])

@@ -1,0 +1,53 @@
+"""Whether the libraries that are installed are those that the package asks for: pip lets people put older ones back."""
+
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from t2iprobe.errors import InstallError
+
+
+def check_installed() -> None:
+    """Refuse libraries that are missing or older than the package's own metadata asks for.
+
+    The bounds are read from the metadata that pip installed, so that they stand in pyproject.toml alone. A package that
+    is not installed but found on the path has none, and is not checked. Libraries of extras are not looked at.
+
+    Raises:
+        InstallError: one line names every such library, what is installed, what is needed, and the pip command.
+    """
+    try:
+        asked = requires("t2iprobe") or []
+    except PackageNotFoundError:
+        return
+    unfit = misfits(asked)
+    if unfit:
+        found = "; ".join(f"{name} {has}, needed is {needed}" for name, has, needed in unfit)
+        wanted = " ".join(f"'{name}{needed}'" for name, _, needed in unfit)
+        raise InstallError(f"installed libraries do not fit: {found}; pip install {wanted}")
+
+
+def misfits(asked: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Requirements that what is installed does not meet.
+
+    Args:
+        asked: as in a package's metadata, e.g. "torch>=2.6" or "peft>=0.17; extra == 'lora'".
+
+    Returns:
+        For each the name, the installed version or "is not installed", and the bound. A pre-release of the bound
+        meets it: vendors number their own builds of a release so (2.6.0a0+nv25.1).
+    """
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+    unfit = []
+    for requirement in map(Requirement, asked):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            has = version(requirement.name)
+        except PackageNotFoundError:
+            unfit.append((requirement.name, "is not installed", str(requirement.specifier)))
+            continue
+        if not requirement.specifier.contains(Version(has).base_version):
+            unfit.append((requirement.name, has, str(requirement.specifier)))
+    return unfit
