@@ -7,7 +7,7 @@ tokenized differently, but spells the same.
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -35,9 +35,17 @@ class PromptTokens:
     eot: int
     truncated: bool
     length: int = 0
+    _spans: dict[Span, tuple[int, ...] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def span(self, characters: Span) -> tuple[int, ...] | None:
         """Token positions of a character span of the prompt; None when any of it was cut off."""
+        if characters not in self._spans:
+            self._spans[characters] = self._span(characters)
+        return self._spans[characters]
+
+    def _span(self, characters: Span) -> tuple[int, ...] | None:
         if not self.characters or self.characters[-1][1] < characters[1]:
             return None
         start, end = characters

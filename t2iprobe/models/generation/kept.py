@@ -59,12 +59,13 @@ class Kept:
             alike.setdefault((pooled.shape, pooled.device, tuple(rows)), []).append(key)
         found: dict[tuple[Site, int | None], dict[str, Tensor]] = {key: {} for key in self.values}
         for keys in alike.values():
+            targets = [found[key] for key in keys]
             together = torch.stack([self.values[key][0] for key in keys])
             stored = together.detach().to("cpu", torch.float32)  # stacking has copied them
             for name, part in self.values[keys[0]][1].items():
                 pieces = stored[:, :, part].flatten(2).contiguous().unbind()
-                for key, piece in zip(keys, pieces, strict=True):
-                    found[key][name] = piece
+                for own, piece in zip(targets, pieces, strict=True):
+                    own[name] = piece
         order = {site: index for index, site in enumerate(sites)}
         return {
             f"{site}/{name}{'' if step is None else f'@{step}'}": piece
