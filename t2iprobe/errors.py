@@ -41,6 +41,24 @@ class InstallError(T2IProbeError):
     """A library that every command needs is missing or too old."""
 
 
+def first_line(error: BaseException, limit: int = 200) -> str:
+    """The first line of an error's text, its class where it has none: what a library says, fit for one line of ours.
+
+    Args:
+        error: of a library.
+        limit: most letters; longer text ends in an ellipsis.
+
+    Example:
+        >>> first_line(ValueError("no such layer.")), first_line(StopIteration()), first_line(KeyError("down"))
+        ('no such layer', 'StopIteration', "there is no 'down'")
+    """
+    lines = [line.strip() for line in str(error).strip("'\" \n").splitlines() if line.strip()]
+    text = lines[0].rstrip(". ") if lines else type(error).__name__
+    if isinstance(error, KeyError) and lines:
+        text = f"there is no {text!r}"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
     """One line that says which name came, which are near, and which are known.
 

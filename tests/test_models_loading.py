@@ -278,7 +278,7 @@ def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:
     )
     assert "write name=value" in message(folder, ConfigError, pipe_arg=("eta",))
     assert "'=1' has no name" in message(folder, ConfigError, pipe_arg=("=1",))
-    assert "near: DDIMScheduler" in message(folder, ConfigError, scheduler="ddim")
+    assert "did you mean DDIMScheduler" in message(folder, ConfigError, scheduler="ddim")
     assert "given twice" in message(folder, ConfigError, pipe_arg=("eta=0", "eta=1"))
     assert "given twice" in message(folder, ConfigError, pipe_arg=("height=32",), height=64)
     for name in ("prompt", "generator", "output_type", "num_images_per_prompt"):

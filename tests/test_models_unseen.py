@@ -10,11 +10,12 @@ from matrix import SLOW, UNSEEN
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
+from t2iprobe.models.arguments import parse_value
 from t2iprobe.models.calibration.rows import same_text
 from t2iprobe.models.checks.doctor import _alike, diagnose
 from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.generation.plan import calibrated, plan_capture
-from t2iprobe.models.model import Model, parse_value
+from t2iprobe.models.model import Model
 
 PROMPTS = ("a red circle left of a blue square", "an orange star above a very small black triangle")
 SPANS = [{"color1": (2, 5)}, {"color1": (3, 9)}]

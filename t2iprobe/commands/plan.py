@@ -50,4 +50,6 @@ def main(arguments: list[str]) -> int:
         print(
             f"budget  about {found.tasks_in_budget} of {found.n_tasks} tasks fit into {config.budget}"
         )
+    for note in found.notes:
+        print(f"note    {note}")
     return 0

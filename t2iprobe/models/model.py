@@ -5,8 +5,8 @@ encoder is a transformers model with a token embedding.
 """
 
 import inspect
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 from torch import nn
 
 from t2iprobe.capture import find_module, unwrap
-from t2iprobe.errors import ConfigError, ModelError, unknown
+from t2iprobe.errors import ModelError
+from t2iprobe.models.checkpoint.schedulers import put_scheduler
 from t2iprobe.models.sites import denoiser_blocks
 
 # What denoisers of diffusers call the noise level they are given, most specific first.
@@ -29,23 +30,8 @@ TIMESTEP_NAMES = (
     "noise_level",
 )
 
-# Arguments of pipeline calls that a run sets, or that would change how many images and what outputs a call gives.
-SET_BY_US = frozenset(
-    {
-        "self",
-        "prompt",
-        "prompt_2",
-        "prompt_3",
-        "prompt_4",
-        "generator",
-        "latents",
-        "num_images_per_prompt",
-        "output_type",
-        "return_dict",
-        "callback",
-        "callback_on_step_end",
-    }
-)
+SCHEDULER = "scheduler"
+"""Name of the component that --scheduler replaces."""
 
 _LEVEL_WORDS = ("time", "sigma", "noise")
 
@@ -100,6 +86,8 @@ class Model:
         call: arguments of every call, in the pipeline's own names; prompt, generator and output type excluded.
         provenance: revision, weight hash, dtype, device, scheduler: what a run folder has to remember.
         card: the model card of a zoo folder; None where there is none.
+        given: what the user set of the call, or of the scheduler, as it was typed; by argument or component name.
+        unset: what the call and the scheduler would be without; by the same names, where it is not the default.
         calibration: what trial calls found (calibrate.Calibration); None before the first capture.
     """
 
@@ -108,6 +96,8 @@ class Model:
     call: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     card: dict[str, Any] | None = None
+    given: dict[str, str] = field(default_factory=dict)
+    unset: dict[str, Any] = field(default_factory=dict)
     calibration: object | None = None
     _found: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False)
 
@@ -120,6 +110,21 @@ class Model:
     def call_names(self) -> list[str]:
         """The parameter names of the pipeline's call."""
         return call_names(type(self.pipe))
+
+    @contextmanager
+    def without(self, names: Set[str]) -> Iterator[None]:
+        """The model as it would be without some of the settings in `given`, while the block is open."""
+        call = self.call
+        other = {name: self.unset[name] for name in names if name in self.unset}
+        scheduler = other.pop(SCHEDULER, None)
+        self.call = {name: value for name, value in call.items() if name not in names} | other
+        before = None if scheduler is None else put_scheduler(self.pipe, scheduler)
+        try:
+            yield
+        finally:
+            self.call = call
+            if before is not None:
+                put_scheduler(self.pipe, before)
 
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
@@ -229,66 +234,3 @@ def check_takes_prompt(pipeline: type, name: str) -> None:
             f"{name}: {kind} takes the size of its output from an image, so it seems to need an image; use a"
             " text-to-image checkpoint"
         )
-
-
-def parse_value(text: str) -> Any:
-    """The value of a name=value argument: a YAML 1.2 scalar (true, 3, 1e-4, null), else the text itself.
-
-    Text in brackets is a list or a mapping as JSON writes them: [1, 2].
-    """
-    words = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    if text.startswith(("[", "{")):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            return text
-    return text
-
-
-def call_arguments(
-    pipe: Any, defaults: Mapping[str, Any], asked: Mapping[str, Any], extra: tuple[str, ...]
-) -> dict[str, Any]:
-    """Arguments of every call: what the card says, then what the user says.
-
-    Args:
-        pipe: the pipeline.
-        defaults: call arguments from the model card.
-        asked: settings by pipeline name; None means not asked for.
-        extra: name=value texts.
-
-    Raises:
-        ConfigError: the pipeline has no such argument, it is not for the user to set, it is given twice or has no
-            equals sign.
-    """
-    names = call_names(type(pipe))
-    call = {key: value for key, value in defaults.items() if key in names}
-    user = {key: value for key, value in asked.items() if value is not None}
-    for text in extra:
-        key, equals, value = text.partition("=")
-        if equals and not key.strip():
-            raise ConfigError(f"pipeline argument {text!r} has no name; write name=value")
-        if not equals:
-            raise ConfigError(f"pipeline argument {text!r} has no value; write name=value")
-        if key in user:
-            raise ConfigError(f"pipeline argument {key!r} is given twice; give it once")
-        user[key] = parse_value(value)
-    allowed = [name for name in names if name not in SET_BY_US]
-    for key in user:
-        if key in SET_BY_US:
-            raise ConfigError(f"pipeline argument {key!r} is set by t2iprobe itself; leave it out")
-        if key not in allowed:
-            raise ConfigError(unknown(f"argument of {type(pipe).__name__}", key, allowed))
-    for rewrite in (
-        "enable_prompt_rewrite",
-        "use_pe",
-    ):  # the picture must be of the prompt as asked
-        if rewrite in names:
-            call[rewrite] = False
-    return call | user

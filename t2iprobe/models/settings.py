@@ -52,21 +52,53 @@ class LoadSettings:
     """A further argument of the pipeline call as name=value; may be given several times."""
 
     def __post_init__(self) -> None:
-        """Reject numbers that no pipeline can be called with.
+        """Reject numbers that no pipeline can be called with, whichever way they are given.
 
         Raises:
-            ConfigError: a count or a size below 1, a size that is no whole number, or a guidance scale that is no
-                finite number.
+            ConfigError: a count or a size below 1, a size that is no whole number, or a guidance scale that is
+                negative or no finite number.
         """
         for name in ("steps", "height", "width"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} {value}: must be 1 or more")
+        if self.guidance is not None:
+            _check_guidance(f"--guidance {self.guidance:g}", self.guidance)
         for text in self.pipe_arg:
-            name, _, size = text.partition("=")
-            if name not in ("height", "width") or size.lower() in ("none", "null"):
-                continue
-            if not size.strip().isdecimal() or int(size) < 1:
-                raise ConfigError(f"--pipe-arg {text}: must be a whole number of pixels, 1 or more")
-        if self.guidance is not None and not isfinite(self.guidance):
-            raise ConfigError(f"--guidance {self.guidance}: must be a finite number")
+            name, _, value = text.partition("=")
+            if value.strip().lower() not in ("none", "null"):
+                _check_argument(f"--pipe-arg {text}", name, value)
+
+
+def _check_argument(typed: str, name: str, value: str) -> None:
+    """Look at an argument of the pipeline whose name says what it counts.
+
+    Raises:
+        ConfigError: its value can be meant by nobody.
+    """
+    if name in ("height", "width") and not _is_count(value):
+        raise ConfigError(f"{typed}: must be a whole number of pixels, 1 or more")
+    if name.endswith("inference_steps") and not _is_count(value):
+        raise ConfigError(f"{typed}: must be a whole number of steps, 1 or more")
+    if name.endswith(("guidance_scale", "cfg_scale")):
+        try:
+            scale = float(value)
+        except ValueError:
+            return  # some pipelines take a list of scales
+        _check_guidance(typed, scale)
+
+
+def _is_count(text: str) -> bool:
+    return text.strip().isdecimal() and int(text) >= 1
+
+
+def _check_guidance(typed: str, scale: float) -> None:
+    """Refuse scales below 0: diffusers takes them for no guidance, or feeds them to a model that never saw any.
+
+    Raises:
+        ConfigError: the scale is negative or not finite.
+    """
+    if not isfinite(scale):
+        raise ConfigError(f"{typed}: must be a finite number")
+    if scale < 0:
+        raise ConfigError(f"{typed}: must be 0 or more; 1 or less is no guidance in most pipelines")

@@ -8,7 +8,7 @@ from t2iprobe.config import RunConfig
 from t2iprobe.memory import peak_bytes
 from t2iprobe.models.checkpoint.loading import load_model
 from t2iprobe.models.generation.estimate import measure_like_the_run
-from t2iprobe.models.generation.plan import plan_capture
+from t2iprobe.models.generation.plan import check_has_image_site, check_size, plan_capture
 from t2iprobe.stages.forecast import LaterStages, foretell
 from t2iprobe.stages.generate import check
 from t2iprobe.stages.limit import ENDING, LATER_MARGIN
@@ -38,6 +38,7 @@ class Outlook:
         smallest_correlation: smallest Spearman correlation over tasks that the run finds with 80% power; NaN for
             three tasks or fewer.
         tasks_in_budget: tasks that fit into the budget of the settings; None without one.
+        notes: sentences about the model that a run would tell.
     """
 
     n_tasks: int
@@ -52,6 +53,7 @@ class Outlook:
     disk_bytes: int
     smallest_correlation: float
     tasks_in_budget: int | None
+    notes: tuple[str, ...]
 
     @property
     def seconds(self) -> float:
@@ -72,6 +74,8 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
     drawn = check(config)
     model = load_model(config.model, config)
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+    check_has_image_site(plan)
+    notes = (*check_size(model, plan.calibration), *plan.calibration.notes)
     loading_s = time.monotonic() - start
     n_tasks = len(drawn.tasks)
     size = batch_size(config, plan)
@@ -99,6 +103,7 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
         tasks_in_budget=None
         if config.budget is None
         else tasks_in(parse_duration(config.budget), pieces, measured.seconds, later, loading_s),
+        notes=notes,
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from t2iprobe.errors import ModelError
+from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calibration.calls import call_pipeline
+from t2iprobe.models.calibration.failures import CALL_ERRORS, explain
 from t2iprobe.models.calibration.trace import Trace, Tracer
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers, norms_outside
@@ -18,58 +19,28 @@ PROMPTS = ("a red circle left of a blue square", "one blue square above one red 
 SHORT_STEPS = 2
 """Steps of the short calls: several families cannot do one."""
 
-_FAILURES = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a pipeline raises that is called with too little or in a way it was not made for."""
-
-
-def _said(error: Exception) -> str:
-    """The first line of an error's text, its class where it has none."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
 
 def _generators(n: int) -> list[torch.Generator]:
     return [torch.Generator("cpu").manual_seed(0) for _ in range(n)]
 
 
 def rehearse(model: Model) -> Trace:
-    """One full run with the first prompt; says in one line what a pipeline that cannot do it is missing."""
+    """One full run with the first prompt.
+
+    Raises:
+        T2IProbeError: it fails; one line tells whether memory, a setting or the pipeline itself is the reason.
+    """
     tracer = Tracer(model, {}, detail=0)
     try:
         return tracer.run(lambda: call_pipeline(model, PROMPTS[:1], _generators(1), "np"))
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"{model.name}: no memory for one image; use --offload model, or a smaller --height and --width"
-        ) from error
-    except _FAILURES as error:
+    except CALL_ERRORS as error:
         raise _cannot(model, error) from error
 
 
-def _cannot(model: Model, error: Exception) -> ModelError:
-    """Why a pipeline gives no image for a prompt, in one line."""
-    optional = getattr(type(model.pipe), "_optional_components", [])
-    parts = getattr(model.pipe, "components", {})
-    missing = [name for name, part in parts.items() if part is None and name not in optional]
-    if missing:
-        return ModelError(
-            f"{model.name}: {model.class_name} fails without its {' and its '.join(missing)}, which the checkpoint does"
-            " not have; give the folder of a whole pipeline"
-        )
-    if any(name in model.call_names for name in ("image", "control_image", "mask_image")):
-        hint = "it seems to need an image; use a text-to-image checkpoint"
-    else:
-        hint = "install what it names, or pass what it lacks with --pipe-arg name=value"
-    return ModelError(
-        f"{model.name}: {model.class_name} cannot be called with a prompt alone: {_said(error)}; {hint}"
+def _cannot(model: Model, error: Exception) -> T2IProbeError:
+    """Why a pipeline gives no image for a prompt; it is tried again with settings of the user left out."""
+    return explain(
+        model, error, lambda: call_pipeline(model, PROMPTS[:1], _generators(1), "np", SHORT_STEPS)
     )
 
 
@@ -114,7 +85,7 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
     for kind, steps in product(("latent", "np"), (SHORT_STEPS, None)):  # the last is the rehearsal
         try:
             first = trace(PROMPTS[:1], kind, steps)
-        except _FAILURES as error:
+        except CALL_ERRORS as error:
             if (kind, steps) == ("np", None):
                 raise _cannot(model, error) from error
             continue
@@ -123,7 +94,7 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
     second = trace(PROMPTS[1:], kind, steps)
     try:
         double = trace(PROMPTS, kind, steps)
-    except _FAILURES as error:
-        notes.append(f"several prompts at once fail ({_said(error)[:80]}); batch size is 1")
+    except CALL_ERRORS as error:
+        notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
         return first, second, None, notes
     return first, second, double, notes

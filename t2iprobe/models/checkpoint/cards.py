@@ -1,12 +1,12 @@
 """card.json: what the training of a checkpoint saw, where that is known. Every zoo model carries one."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t2iprobe.errors import DataError
+from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models import zoo
+from t2iprobe.models.checkpoint.jsonfile import read_mapping
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Card:
             DataError: it is not JSON or lacks a key.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_mapping(path)
             return cls(
                 name=content["name"],
                 family=content["family"],
@@ -42,13 +42,15 @@ class Card:
                 scene_counts=tuple(content["scene_counts"]),
                 content=content,
             )
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path} is not valid JSON (line {error.lineno}): {error.msg}"
-            ) from None
+        except ModelError as error:
+            raise DataError(f"model card {error}") from None
         except KeyError as error:
             raise DataError(
                 f"{path} lacks the key {error}: remove the file or complete it"
+            ) from None
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{path}: 'call' has to be a mapping and 'scene_counts' a list: remove the file or mend it"
             ) from None
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from torch import nn
 
 from t2iprobe.errors import ModelError
+from t2iprobe.models.checkpoint.advice import AGAIN
+from t2iprobe.models.checkpoint.jsonfile import read_mapping
 
 _NOT_A_VOCABULARY = frozenset(
     {
@@ -61,9 +63,32 @@ def check_index(
     lacking = [part for part in needed if part not in index and part not in given]
     if lacking:
         raise ModelError(
-            f"model_index.json of {name} has no {' and no '.join(lacking)}, which {kind.__name__} needs; copy or"
-            " download the whole folder again"
+            f"model_index.json of {name} has no {' and no '.join(lacking)}, which {kind.__name__} needs; {AGAIN}"
         )
+
+
+def check_configs(
+    name: str, folder: Path, index: Mapping[str, Any], given: Collection[str]
+) -> None:
+    """Refuse a folder with a component whose config is missing or damaged, before a library guesses at it.
+
+    Raises:
+        ModelError: one is; the message names the file.
+    """
+    for part, value in index.items():
+        place = folder / part
+        if part in given or not isinstance(value, list) or len(value) != 2 or not place.is_dir():
+            continue
+        files = {file.name: file for file in place.iterdir() if file.is_file()}
+        has_weights = any(file.endswith((".safetensors", ".bin")) for file in files)
+        needed = "config.json" if has_weights else None
+        if str(value[1]).endswith("Scheduler"):
+            needed = "scheduler_config.json"
+        if needed is not None and needed not in files:
+            raise ModelError(f"{name}: {part}/{needed} is missing; {AGAIN}")
+        for file_name, file in sorted(files.items()):
+            if file_name.endswith("config.json"):
+                read_mapping(file)
 
 
 def check_tokenizers(
@@ -88,9 +113,7 @@ def check_tokenizers(
         if held <= _NOT_A_VOCABULARY:
             files = sorted(kind.vocab_files_names.values())  # type: ignore[union-attr]
             what = f"{part}/ has no vocabulary" if place.is_dir() else f"{part}/ is missing"
-            raise ModelError(
-                f"{name}: {what} ({' or '.join(files)}); copy or download the whole folder again"
-            )
+            raise ModelError(f"{name}: {what} ({' or '.join(files)}); {AGAIN}")
 
 
 def check_weights(name: str, pipe: Any, heard: list[str]) -> None:
@@ -118,7 +141,7 @@ def check_weights(name: str, pipe: Any, heard: list[str]) -> None:
         if lacking and getattr(module, "hf_device_map", None) is None:
             raise ModelError(
                 f"{name}: the weights of its {part} lack {_count(lacking)} tensors of {type(module).__name__}, such as"
-                f" {', '.join(lacking[:3])}; copy or download the whole folder again"
+                f" {', '.join(lacking[:3])}; {AGAIN}"
             )
 
 

@@ -1,13 +1,15 @@
 """Fetching a checkpoint from the hub, with one clear line for each way it can fail."""
 
 import errno
-import json
+import os
+import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from t2iprobe.errors import ModelError
+from t2iprobe.errors import ModelError, first_line
+from t2iprobe.models.checkpoint.jsonfile import read_mapping
 from t2iprobe.models.settings import LoadSettings
 
 ASK_ABOVE = 10e9
@@ -195,10 +197,21 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
         half = _half_cached(name)
         if half:
             return f"{name} is only partly in the cache, {half} is missing; run once with the hub in reach"
-        how = "unset HF_HUB_OFFLINE and leave --local out" if local else "check the network"
+        how = " and ".join(_kept_offline(settings)) if local else "check the network"
         return f"{name} is neither a folder here nor in the local cache, and the hub cannot be asked; {how}"
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"{name} cannot be fetched from the hub: {text[:200]}"
+    return f"{name} cannot be fetched from the hub: {first_line(error)}"
+
+
+def _kept_offline(settings: LoadSettings) -> list[str]:
+    """What to undo so that the hub is asked: only what is really set."""
+    found = [
+        f"unset {name}"
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+        if os.environ.get(name)
+    ]
+    if settings.local:
+        found.append("leave --local out")
+    return found or ["unset HF_HUB_OFFLINE"]
 
 
 def _has_token() -> bool:
@@ -207,26 +220,46 @@ def _has_token() -> bool:
     return get_token() is not None
 
 
+_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-\d+(?P<ending>\.safetensors|\.bin)")
+
+
 def missing_files(folder: Path) -> list[str]:
-    """Component folders and weight shards that a pipeline folder names and does not have."""
+    """Component folders, weight shards and lists of shards that a pipeline folder should have and has not.
+
+    Raises:
+        ModelError: a JSON file that says what should be there is damaged.
+    """
     file = folder / "model_index.json"
     if not file.is_file():
         return ["model_index.json"]
     missing = [
         f"{name}/"
-        for name, value in json.loads(file.read_text()).items()
+        for name, value in read_mapping(file).items()
         if isinstance(value, list) and len(value) == 2 and value[0] and not (folder / name).is_dir()
     ]
     for index in folder.glob("*/*.index*.json"):
-        shards = set(json.loads(index.read_text()).get("weight_map", {}).values())
+        names = read_mapping(index).get("weight_map")
+        if not isinstance(names, dict):
+            raise ModelError(f"{index} lists no shards (weight_map); copy or download it again")
         missing += [
-            f"{index.parent.name}/{s}" for s in sorted(shards) if not (index.parent / s).is_file()
+            f"{index.parent.name}/{shard}"
+            for shard in sorted(set(map(str, names.values())))
+            if not (index.parent / shard).is_file()
         ]
     for config in folder.glob("*/config.json"):
-        weights = [p for p in config.parent.iterdir() if p.suffix in (".safetensors", ".bin")]
-        if not weights and not any(config.parent.glob("*.index*.json")):
-            missing.append(f"{config.parent.name}/*.safetensors")
+        missing += _missing_weights(config.parent)
     return missing
+
+
+def _missing_weights(part: Path) -> list[str]:
+    """What a component with a config lacks: all its weights, or the list of its shards."""
+    weights = [p for p in part.iterdir() if p.suffix in (".safetensors", ".bin") and p.is_file()]
+    if any(part.glob("*.index*.json")):
+        return []
+    shards = [shard for p in weights if (shard := _SHARD.fullmatch(p.name))]
+    if shards and len(shards) == len(weights):
+        return [f"{part.name}/{shards[0]['stem']}{shards[0]['ending']}.index.json"]
+    return [] if weights else [f"{part.name}/*.safetensors"]
 
 
 def _half_cached(name: str) -> str | None:

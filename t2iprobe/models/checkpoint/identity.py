@@ -12,11 +12,15 @@ from t2iprobe.models.settings import LoadSettings
 
 
 def weights_hash(folder: Path, more: Sequence[Path] = ()) -> str:
-    """A hash over every weight file of a folder and over further files: names and contents, 32 hex digits."""
+    """A hash over every weight file of a folder and over further files: names and contents, 32 hex digits.
+
+    Weights are .safetensors files; in a folder without any, .bin files, which the libraries then load.
+    """
     digest = blake2b(digest_size=16)
-    inside = [
-        (str(file.relative_to(folder)), file) for file in sorted(folder.rglob("*.safetensors"))
-    ]
+    safe = {file for file in folder.rglob("*.safetensors") if file.is_file()}
+    holders = {file.parent for file in safe}
+    old = {f for f in folder.rglob("*.bin") if f.is_file() and f.parent not in holders}
+    inside = [(str(file.relative_to(folder)), file) for file in sorted(safe | old)]
     for name, file in [*inside, *((file.name, file) for file in more)]:
         digest.update(name.encode())
         with file.open("rb") as stream:

@@ -1,10 +1,8 @@
 """Loading a diffusers pipeline from the zoo, a folder, a single file or the hub."""
 
-import importlib
-import json
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +10,40 @@ import torch
 from safetensors import SafetensorError
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
+from t2iprobe.models.arguments import call_arguments
+from t2iprobe.models.checkpoint.advice import library_needed, why_not_loaded
 from t2iprobe.models.checkpoint.complaints import complaints
-from t2iprobe.models.checkpoint.faults import check_index, check_tokenizers, check_weights
-from t2iprobe.models.checkpoint.hub import fetch, fetch_configs, missing_files
-from t2iprobe.models.checkpoint.identity import identify, quantisation
-from t2iprobe.models.checkpoint.lora import load_lora
+from t2iprobe.models.checkpoint.faults import (
+    check_configs,
+    check_index,
+    check_tokenizers,
+    check_weights,
+)
+from t2iprobe.models.checkpoint.hub import fetch, fetch_configs
+from t2iprobe.models.checkpoint.identity import identify
+from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.lora import load_lora, lora_file
 from t2iprobe.models.checkpoint.names import local_folder
+from t2iprobe.models.checkpoint.schedulers import change_scheduler
 from t2iprobe.models.checkpoint.single_file import header, load_parts, parts_in
-from t2iprobe.models.model import Model, call_arguments, check_takes_prompt
+from t2iprobe.models.model import SCHEDULER, Model, check_takes_prompt
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
-# Modules that diffusers moved under `pipelines.deprecated`, while checkpoints still name the old place.
-_MOVED = ("wuerstchen", "unclip")
+
+_LOAD_ERRORS = (
+    AttributeError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
+"""What diffusers and transformers raise at a folder that they cannot load."""
 
 
 def load_model(name: str, settings: LoadSettings | None = None) -> Model:
@@ -55,30 +73,49 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     index = read_index(folder)
     pipe = build_pipeline(name, folder, index, dtype, settings)
     check_takes_prompt(type(pipe), name)
-    apply_settings(pipe, settings, device)
+    try:
+        replaced = apply_settings(pipe, settings, device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(
+            f"loading {name}", str(device), _plain(dtype), settings.offload
+        ) from error
     provenance = identify(name, folder, pipe, settings, device, dtype)
-    return ready(name, folder, pipe, settings, provenance)
+    return ready(name, folder, pipe, settings, provenance, replaced)
 
 
 def ready(
-    name: str, folder: Path, pipe: Any, settings: LoadSettings, provenance: dict[str, Any]
+    name: str,
+    folder: Path,
+    pipe: Any,
+    settings: LoadSettings,
+    provenance: dict[str, Any],
+    replaced: Mapping[str, Any],
 ) -> Model:
     """A pipeline with how it is called: what its card says, then what the user says.
 
+    Args:
+        name: what the user called it.
+        folder: where its card may be.
+        pipe: the pipeline with its settings applied.
+        settings: of the user.
+        provenance: what a run folder has to remember.
+        replaced: components that the settings replaced.
+
     Raises:
         ConfigError: the pipeline has no such argument.
+        ModelError: the card is damaged.
     """
     card_file = folder / "card.json"
-    card = json.loads(card_file.read_text()) if card_file.is_file() else None
-    asked = {
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance,
-        "height": settings.height,
-        "width": settings.width,
-        "negative_prompt": settings.negative_prompt,
-    }
-    call = call_arguments(pipe, (card or {}).get("call", {}), asked, settings.pipe_arg)
-    return Model(name, pipe, call, provenance, card)
+    card = read_mapping(card_file) if card_file.is_file() else None
+    defaults = (card or {}).get("call", {})
+    if not isinstance(defaults, dict):
+        raise ModelError(f"{card_file}: 'call' has to be a mapping of pipeline arguments")
+    arguments = call_arguments(pipe, defaults, settings)
+    given = arguments.given | {part: f"--{part} {settings.scheduler}" for part in replaced}
+    unset = arguments.unset | dict(replaced)
+    return Model(name, pipe, arguments.call, provenance, card, given=given, unset=unset)
 
 
 def silence_bars() -> None:
@@ -146,8 +183,12 @@ def find_configs(name: str, settings: LoadSettings) -> Path:
     """A folder with the configs and tokenizers of a checkpoint; of a hub repository no weight is fetched.
 
     Raises:
-        ModelError: there is no such zoo model, folder or repository.
+        ModelError: there is no such zoo model, folder or repository, or a file that goes with it cannot be read.
     """
+    if settings.single_file is not None:
+        header(settings.single_file)
+    if settings.lora is not None:
+        lora_file(settings.lora)
     return local_folder(name) or fetch_configs(name, settings)
 
 
@@ -167,13 +208,14 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise ModelError(
             f"{folder} has no model_index.json{part}; give the folder of a whole diffusers pipeline"
         )
-    try:
-        index = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{file}, line {error.lineno}: not JSON ({error.msg})") from error
-    if not isinstance(index, dict) or "_class_name" not in index:
+    index = read_mapping(file)
+    if "_class_name" not in index:
         raise ModelError(f"{file} names no pipeline class (_class_name)")
     return index
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def is_component(value: Any) -> bool:
@@ -201,11 +243,7 @@ def build_pipeline(
     """
     import diffusers
 
-    for moved in _MOVED:
-        named = any(is_component(v) and v[0] == moved for v in index.values())
-        if named and not hasattr(diffusers.pipelines, moved):
-            old = importlib.import_module(f"diffusers.pipelines.deprecated.{moved}")
-            setattr(diffusers.pipelines, moved, old)
+    restore_moved(index)
     parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
     if settings.single_file is not None:
         parts |= load_parts(settings.single_file, folder, index, dtype)
@@ -215,6 +253,7 @@ def build_pipeline(
         check_takes_prompt(kind, name)
     check_index(name, kind, index, parts)
     check_tokenizers(name, folder, index, parts)
+    check_configs(name, folder, index, parts)
     version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
     options: dict[str, Any] = {
         "dtype" if version >= (0, 40) else "torch_dtype": dtype,
@@ -224,25 +263,31 @@ def build_pipeline(
         options["variant"] = settings.variant
     if settings.trust_remote_code:
         options["trust_remote_code"] = True
-    try:
-        with complaints() as heard:
+    with complaints() as heard:
+        try:
             pipe = diffusers.DiffusionPipeline.from_pretrained(
                 str(folder), local_files_only=True, **options
             )
-    except (ImportError, NameError) as error:
-        raise MissingExtra(f"{name} needs a library: {_library(error)}") from error
-    except (
-        OSError,
-        ValueError,
-        AttributeError,
-        RuntimeError,
-        TypeError,
-        KeyError,
-        SafetensorError,
-    ) as error:
-        raise ModelError(f"{name}: {_load_advice(folder, index, settings, error)}") from error
+        except (ImportError, NameError) as error:
+            raise MissingExtra(f"{name} needs a library: {library_needed(error)}") from error
+        except _LOAD_ERRORS as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(f"loading {name}", "cpu", _plain(dtype)) from error
+            why = why_not_loaded(folder, index, settings, error, heard)
+            raise ModelError(f"{name}: {why}") from error
     check_weights(name, pipe, heard)
     return pipe
+
+
+def restore_moved(index: Mapping[str, Any]) -> None:
+    """Put modules of pipelines that diffusers moved under `deprecated` where a checkpoint names them: the old place."""
+    import diffusers
+
+    for moved in {str(value[0]) for value in index.values() if is_component(value)}:
+        place = f"diffusers.pipelines.deprecated.{moved}"
+        at_home = "." in moved or hasattr(diffusers.pipelines, moved)
+        if not at_home and importlib.util.find_spec(place):
+            setattr(diffusers.pipelines, moved, importlib.import_module(place))
 
 
 def _pipeline_class(name: str) -> type | None:
@@ -257,73 +302,19 @@ def _pipeline_class(name: str) -> type | None:
     return found if known else None
 
 
-def _library(error: ImportError | NameError) -> str:
-    """What to install, as an error of a library that misses another one says it."""
-    if error.name:
-        return f"{error.name} is not installed; pip install {error.name}"
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:300]
+def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> dict[str, Any]:
+    """Put scheduler, LoRA, tiling, device and offloading in place.
 
+    Returns:
+        The components that were replaced, by name.
 
-def _load_advice(
-    folder: Path, index: dict[str, Any], settings: LoadSettings, error: Exception
-) -> str:
-    """Why a folder cannot be loaded and what to do, in one line."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if "custom code" in str(error) or "trust_remote_code" in str(error):
-        return "it brings Python code of its own; read it, then pass --trust-remote-code"
-    if isinstance(error, AttributeError) or "has no class" in text or "has no attribute" in text:
-        import diffusers
-
-        wanted = index.get("_diffusers_version", "unknown")
-        return f"{text}; it was written by diffusers {wanted}, installed is {diffusers.__version__}"
-    missing = missing_files(folder)
-    if missing:
-        return f"{missing[0]} is missing ({len(missing)} in all); copy or download the whole folder again"
-    for file in sorted(folder.glob("*/*.safetensors")):
-        try:
-            header(file)
-        except ModelError as broken:
-            return str(broken)
-    for config in sorted(folder.glob("*/config.json")):
-        method = quantisation(json.loads(config.read_text()))
-        if method:
-            return (
-                f"its {config.parent.name} is quantised with {method}: {text[:200]}; use a machine that {method} runs"
-                " on, or a checkpoint that is not quantised"
-            )
-    variants = sorted(
-        {
-            file.name.split(".")[-2]
-            for file in folder.glob("*/*.*.safetensors")
-            if "-of-" not in file.name.split(".")[-2]
-        }
-    )
-    if variants and settings.variant not in variants:
-        return f"its weights are saved as variant {' or '.join(variants)}; pass --variant {variants[0]}"
-    return text[:300]
-
-
-def _near_schedulers(name: str, known: list[str]) -> list[str]:
-    """Up to three classes that a short or misspelt name of a scheduler can mean, whatever its case."""
-    plain = {n.lower().removesuffix("scheduler"): n for n in known}
-    short = name.lower().removesuffix("scheduler")
-    return [plain[key] for key in get_close_matches(short, plain, n=3, cutoff=0.4)]
-
-
-def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> None:
-    """Put scheduler, LoRA, tiling, device and offloading in place."""
-    import diffusers
-
+    Raises:
+        ConfigError: a setting does not fit the pipeline.
+        ModelError: the LoRA does not fit it.
+    """
+    replaced = {}
     if settings.scheduler is not None:
-        kind = getattr(diffusers, settings.scheduler, None)
-        if kind is None or not hasattr(kind, "set_timesteps"):
-            known = [n for n in dir(diffusers) if n.endswith("Scheduler")]
-            near = _near_schedulers(settings.scheduler, known)
-            raise ConfigError(
-                f"unknown scheduler {settings.scheduler!r}; near: {', '.join(near) or 'none'}"
-            )
-        pipe.scheduler = kind.from_config(pipe.scheduler.config)
+        replaced[SCHEDULER] = change_scheduler(pipe, settings.scheduler)
     if settings.lora is not None:
         load_lora(pipe, settings.lora)
     if settings.vae_tiling:
@@ -341,3 +332,4 @@ def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> N
         pipe.enable_sequential_cpu_offload(device=device)
     elif getattr(pipe, "hf_device_map", None) is None:
         pipe.to(device)
+    return replaced

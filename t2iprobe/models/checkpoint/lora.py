@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from t2iprobe.errors import MissingExtra, ModelError
+from t2iprobe.errors import MissingExtra, ModelError, first_line
 from t2iprobe.models.checkpoint.complaints import complaints
 from t2iprobe.models.checkpoint.single_file import header
 from t2iprobe.models.model import timestep_name
@@ -67,10 +67,12 @@ def load_lora(pipe: Any, path: Path) -> None:
 
 def _refusal(file: Path, name: str, error: Exception) -> ModelError | MissingExtra:
     """The one line for an error of diffusers or peft."""
-    lines = str(error).strip("'\" \n").splitlines() or [type(error).__name__]
-    if "PEFT backend" in lines[0]:
+    if "PEFT backend" in str(error):
         return MissingExtra(
             "a LoRA needs the peft library, 0.17 or newer; pip install 't2iprobe[lora]'"
         )
-    why = next((line.strip() for line in lines if "mismatch" in line), lines[0])
-    return ModelError(f"LoRA {file} does not fit {name}: {why[:200]}")
+    sizes = [line.strip() for line in str(error).splitlines() if "mismatch" in line]
+    why = sizes[0] if sizes else first_line(error)
+    return ModelError(
+        f"LoRA {file} does not fit {name}: {why[:240]}; use a LoRA made for this checkpoint"
+    )

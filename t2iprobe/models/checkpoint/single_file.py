@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from t2iprobe.errors import ModelError
+from t2iprobe.errors import ModelError, first_line
 from t2iprobe.models.checkpoint.complaints import complaints
 from t2iprobe.models.checkpoint.hub import missing_files
 from t2iprobe.models.model import TIMESTEP_NAMES
+from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
 # Where the original layouts keep a codec, and what marks weights that need a number kept beside them to be read.
 _CODEC_PREFIXES = ("first_stage_model.", "vae.")
@@ -30,6 +31,8 @@ def header(file: Path) -> dict[str, torch.Size]:
     Raises:
         ModelError: there is no such file, it has another format, or it is cut off.
     """
+    if file.is_dir():
+        raise ModelError(f"{file} is a folder; give one .safetensors file")
     if not file.is_file():
         raise ModelError(f"{file} does not exist; give a .safetensors file")
     if file.suffix != ".safetensors":
@@ -174,8 +177,11 @@ def load_parts(
             try:
                 parts[name] = _load(name, kind, weights, folder, dtype)
             except _errors() as error:
-                text = str(error).strip("'\" \n").splitlines() or [type(error).__name__]
-                raise ModelError(_does_not_fit(file, folder, name, text[0][:160])) from error
+                if is_out_of_memory(error):
+                    doing = f"loading {file}"
+                    raise out_of_memory(doing, "cpu", str(dtype).removeprefix("torch.")) from error
+                why = first_line(error, 160)
+                raise ModelError(_does_not_fit(file, folder, name, why)) from error
         missing = [key for key, weight in parts[name].named_parameters() if weight.is_meta]
         if missing:
             why = f"{len(missing)} weights are not in the file, such as {missing[0]}"

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.models.generation.plan import CapturePlan, plan_capture
+from t2iprobe.models.generation.plan import CapturePlan, check_size, plan_capture
 from t2iprobe.models.model import Model
 
 PROMPTS = (
@@ -41,10 +41,12 @@ def diagnose(model: Model) -> Iterator[Check]:
 
     Raises:
         ModelError: the pipeline cannot be called at all.
+        ConfigError: a setting does not fit it.
         SiteError: nothing can be captured.
     """
     plan = plan_capture(model)
     found = plan.calibration
+    yield from _size(model, plan)
     size = min(len(PROMPTS), found.max_batch or len(PROMPTS))
     hooks, tensors = count_hooks(model), _count_tensors()
     captured = _make(model, plan, size)
@@ -59,6 +61,14 @@ def diagnose(model: Model) -> Iterator[Check]:
     yield _frames(model, captured)
     del captured
     yield _left_behind(model, hooks, tensors)
+
+
+def _size(model: Model, plan: CapturePlan) -> Iterator[Check]:
+    """What becomes of the size that was asked for; it never fails, as a run draws at the size that is told."""
+    told = check_size(model, plan.calibration)
+    if told or {"height", "width"} & set(model.given):
+        height, width = plan.calibration.image_size
+        yield Check("the size is known", True, told[0] if told else f"{height} x {width}, as asked")
 
 
 def requests() -> list[ImageRequest]:
@@ -126,10 +136,19 @@ def _frames(model: Model, batches: list[GeneratedBatch]) -> Check:
     reasons = [reason for batch in batches for reason in batch.invalid if reason]
     dtype = model.provenance.get("dtype", "float32")
     what = ", ".join(f"{reasons.count(r)} x {r}" for r in sorted(set(reasons)))
-    hint = "; try --dtype fp32" if "NaN in decode" in reasons else ""
+    hint = _remedy(reasons, str(dtype))
     total = len(PROMPTS)
     sentence = f"{total - len(reasons)} of {total} frames can be scored at {dtype}"
     return Check("frames are sound", not reasons, f"{sentence}{': ' if what else ''}{what}{hint}")
+
+
+def _remedy(reasons: list[str], dtype: str) -> str:
+    """What to do about frames that cannot be scored."""
+    if not {"NaN in decode", "black frame"} & set(reasons):
+        return ""
+    if dtype != "float32":
+        return "; try --dtype fp32"
+    return "; precision is not the cause: check the weights, the scheduler and the guidance scale"
 
 
 def _conditional_rows(model: Model, plan: CapturePlan, captured: list[GeneratedBatch]) -> Check:

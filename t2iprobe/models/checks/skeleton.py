@@ -17,7 +17,7 @@ import diffusers
 import torch
 from torch import nn
 
-from t2iprobe.errors import ModelError
+from t2iprobe.models.checkpoint.jsonfile import read_mapping
 from t2iprobe.models.checkpoint.loading import (
     apply_settings,
     build_pipeline,
@@ -58,7 +58,7 @@ def skeleton(folder: Path) -> Skeleton:
         config = folder / name / "config.json"
         if not is_component(value) or value[0] is None or not config.is_file():
             continue
-        settings = _read(config)
+        settings = read_mapping(config)
         kind = _class(str(value[0]), str(value[1]))
         if kind is None:
             found.missing[name] = f"{value[0]} has no class {value[1]}"
@@ -106,8 +106,9 @@ def light_model(
         index = _without_modules(folder, Path(copy), set(found.modules))
         pipe = build_pipeline(name, Path(copy), index, torch.float32, settings, found.modules)
     check_takes_prompt(type(pipe), name)
-    apply_settings(pipe, settings, torch.device("cpu"))
-    model = ready(name, folder, pipe, settings, {"dtype": "float32", "device": "cpu"})
+    replaced = apply_settings(pipe, settings, torch.device("cpu"))
+    facts = {"dtype": "float32", "device": "cpu"}
+    model = ready(name, folder, pipe, settings, facts, replaced)
     shorten(model, found.codecs, every_call)
     return model
 
@@ -170,16 +171,6 @@ def _in_float32(settings: dict[str, Any]) -> dict[str, Any]:
         for key, value in settings.items()
         if key not in ("dtype", "torch_dtype")
     }
-
-
-def _read(config: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(config.read_text())
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{config}, line {error.lineno}: not JSON ({error.msg})") from error
-    if not isinstance(settings, dict):
-        raise ModelError(f"{config} holds no settings")
-    return settings
 
 
 def _class(library: str, name: str) -> Any:

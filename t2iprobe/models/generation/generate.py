@@ -13,10 +13,12 @@ from torch import Tensor
 from t2iprobe import seeding
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calibration.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.failures import no_memory_for
 from t2iprobe.models.calibration.tokens import Span, TokenReader
 from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.generation.recorder import BatchRecorder
 from t2iprobe.models.model import Model
+from t2iprobe.models.shortage import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,10 @@ def _batch(
                 seeding.derive(run_seed, requests[0].task_id, requests[0].image_index)
             )
             output = call_pipeline(model, prompts, generators, "np")
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"out of memory with {len(prompts)} images at once; lower --batch-size or use --offload model"
-        ) from error
+    except (RuntimeError, MemoryError, OSError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise no_memory_for(model, len(prompts)) from error
     images, invalid = pictures(output, model.class_name)
     if len(images) != len(requests):
         raise ModelError(
@@ -171,7 +173,8 @@ def pictures(output: Any, class_name: str) -> tuple[list[Image.Image], list[str 
     flags = getattr(output, "nsfw_content_detected", None)
     if flags is None:
         flags = getattr(output, "nsfw_detected", None)
-    flagged = list(flags) if isinstance(flags, list | tuple) else [False] * len(frames)
+    # a list, a tuple or an array, one for each frame; None where nothing was checked
+    flagged = [False] * len(frames) if flags is None else [bool(flag) for flag in flags]
     images: list[Image.Image] = []
     invalid: list[str | None] = []
     for frame, flag in zip(frames, flagged, strict=True):
@@ -194,6 +197,8 @@ def _array(frame: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     """A frame as (height, width, channels) in [0, 1]."""
     if isinstance(frame, Image.Image):
         return np.asarray(frame.convert("RGB"), dtype=np.float32) / 255.0
+    if frame.ndim == 4 and len(frame) == 1:  # a video of one frame
+        frame = frame[0]
     if isinstance(frame, Tensor):
         frame = frame.detach().float().cpu().permute(1, 2, 0).numpy()
     return np.asarray(frame, dtype=np.float32)

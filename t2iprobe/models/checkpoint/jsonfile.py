@@ -1,0 +1,27 @@
+"""JSON files of a checkpoint: whole mappings, or one line that names the file, the line and what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from t2iprobe.errors import ModelError
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """The mapping in a JSON file.
+
+    Raises:
+        ModelError: the file cannot be read, is not JSON or not text, or holds something else than a mapping.
+    """
+    again = "copy or download it again"
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{file}, line {error.lineno}: not JSON ({error.msg}); {again}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{file} is not text, as JSON has to be; {again}") from error
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{file} holds no settings but a JSON {type(value).__name__}; {again}")
+    return value
