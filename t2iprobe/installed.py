@@ -5,12 +5,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from t2iprobe.errors import InstallError
 
+EXTRAS = ("lora", "quantised")
+"""Extras whose libraries take part in a run: diffusers imports them wherever they are installed."""
+
 
 def check_installed() -> None:
     """Refuse libraries that are missing or older than the package's own metadata asks for.
 
     The bounds are read from the metadata that pip installed, so that they stand in pyproject.toml alone. A package that
-    is not installed but found on the path has none, and is not checked. Libraries of extras are not looked at.
+    is not installed but found on the path has none, and is not checked.
 
     Raises:
         InstallError: one line names every such library, what is installed, what is needed, and the pip command.
@@ -33,20 +36,24 @@ def misfits(asked: Iterable[str]) -> list[tuple[str, str, str]]:
         asked: as in a package's metadata, e.g. "torch>=2.6" or "peft>=0.17; extra == 'lora'".
 
     Returns:
-        For each the name, the installed version or "is not installed", and the bound. A pre-release of the bound
-        meets it: vendors number their own builds of a release so (2.6.0a0+nv25.1).
+        For each the name, the installed version or "is not installed", and the bound. Libraries of EXTRAS may be
+        missing; those of other extras are not looked at. A pre-release of the bound meets it: vendors number their
+        own builds of a release so (2.6.0a0+nv25.1).
     """
     from packaging.requirements import Requirement
     from packaging.version import Version
 
     unfit = []
     for requirement in map(Requirement, asked):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        marker = requirement.marker
+        asks = [extra for extra in ("", *EXTRAS) if not marker or marker.evaluate({"extra": extra})]
+        if not asks:
             continue
         try:
             has = version(requirement.name)
         except PackageNotFoundError:
-            unfit.append((requirement.name, "is not installed", str(requirement.specifier)))
+            if asks[0] == "":
+                unfit.append((requirement.name, "is not installed", str(requirement.specifier)))
             continue
         if not requirement.specifier.contains(Version(has).base_version):
             unfit.append((requirement.name, has, str(requirement.specifier)))

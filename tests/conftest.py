@@ -22,7 +22,17 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     import tiny_variants  # noqa: F401
 
     root = tmp_path_factory.mktemp("tiny")
-    return lambda name: tiny.save(name, root)
+
+    def folder(name: str) -> Path:
+        try:
+            return tiny.save(name, root)
+        except (ImportError, AttributeError, RuntimeError) as error:
+            reason = tiny.lacking(error)
+            if reason is None:
+                raise
+            pytest.skip(f"{name}: {reason}")
+
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from truths import PROMPTS, REQUESTS, TRUTHS, capture, compared
+from truths import PROMPTS, REQUESTS, TRUTHS, capture, capture_all, compared
 
+from t2iprobe.capture import find_module
 from t2iprobe.errors import DataError, SiteError
 from t2iprobe.models.generation.generate import ImageRequest, generate
 from t2iprobe.models.generation.plan import all_sites, calibrated, plan_capture
@@ -31,8 +32,7 @@ def test_values_rows_and_step_are_right(tiny_model: Load, family: str) -> None:
 )
 def test_swapping_two_prompts_swaps_the_rows(tiny_model: Load, family: str) -> None:
     model = tiny_model(family)
-    there = capture(model, REQUESTS, sites="all").activations
-    back = capture(model, REQUESTS[::-1], sites="all").activations
+    there, back = capture_all(model, REQUESTS), capture_all(model, REQUESTS[::-1])
     assert list(there) == list(back)
     differing = 0
     for key, values in there.items():
@@ -182,7 +182,7 @@ class TestText:
         tokens = model.pipe.tokenizer(
             list(PROMPTS), padding="max_length", max_length=77, return_tensors="pt"
         )
-        layer = model.pipe.text_encoder.get_submodule("encoder.layers.1")
+        layer = find_module(model.pipe.text_encoder, "encoder.layers.1")
         outputs: list[Any] = []
         handle = layer.register_forward_hook(lambda _m, _a, output: outputs.append(output))
         with torch.no_grad():
@@ -190,7 +190,8 @@ class TestText:
         handle.remove()
         hidden = outputs[0] if isinstance(outputs[0], Tensor) else outputs[0][0]
         lengths = (tokens.input_ids == model.pipe.tokenizer.eos_token_id).int().argmax(1)
-        site = "text_encoder.encoder.layers.1:text"
+        (mean,) = (key for key in batch.activations if key.endswith("encoder.layers.1:text/mean"))
+        site = mean.removesuffix("/mean")
         for row, n in enumerate(lengths.tolist()):
             got = {
                 name: batch.activations[f"{site}/{name}"][row]

@@ -3,12 +3,17 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
+
+COMPLETE = (0, 42)
+"""The diffusers from which on every family can be built; with an older one some are skipped."""
 
 SMALL = {"height": 32, "width": 32, "num_inference_steps": 2}
 
@@ -48,6 +53,9 @@ def save(name: str, folder: Path) -> Path:
         if isinstance(part, torch.nn.Module):
             part.eval()
             parts.wake(part)
+            if hasattr(part, "post_init") and not hasattr(part, "all_tied_weights_keys"):
+                # transformers 5 cannot load it; newer releases of diffusers mended theirs
+                raise AttributeError(f"{type(part).__name__} has no attribute set by post_init")
     pipe.save_pretrained(path)
     index_file = path / "model_index.json"
     index = json.loads(index_file.read_text())
@@ -58,6 +66,16 @@ def save(name: str, folder: Path) -> Path:
             index[key] = [home[home.index("deprecated") + 1], type(part).__name__]
     index_file.write_text(json.dumps(index))
     return path
+
+
+def lacking(error: Exception) -> str | None:
+    """What an older diffusers lacks of a family; None where the error is another, or diffusers new enough for all."""
+    installed = version("diffusers")
+    newer = tuple(int(part) for part in installed.split(".")[:2]) >= COMPLETE
+    line = str(error).strip().splitlines()[-1] if str(error).strip() else ""
+    if newer or not ("cannot import name" in line or "has no attribute" in line):
+        return None
+    return f"diffusers {installed} with transformers {version('transformers')}: {line.partition(' (/')[0]}"
 
 
 def ddim() -> Any:
@@ -420,13 +438,12 @@ def _kandinsky22() -> Any:
     )
 
 
-def _paella() -> Any:
-    """The codec's class; diffusers moved its module."""
+def moved(module: str) -> Any:
+    """A module of diffusers.pipelines, which newer releases have under `deprecated`."""
     try:
-        from diffusers.pipelines.deprecated.wuerstchen import PaellaVQModel
+        return import_module(f"diffusers.pipelines.deprecated.{module}")
     except ImportError:
-        from diffusers.pipelines.wuerstchen import PaellaVQModel
-    return PaellaVQModel
+        return import_module(f"diffusers.pipelines.{module}")
 
 
 @family("stable_cascade", height=128, width=128, num_inference_steps=2, prior_num_inference_steps=2)
@@ -467,7 +484,9 @@ def _stable_cascade() -> Any:
         switch_level=None,
         **shared,
     )
-    codec = _paella()(bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16)
+    codec = moved("wuerstchen").PaellaVQModel(
+        bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16
+    )
     return StableCascadeCombinedPipeline(
         tokenizer=tok.clip_tokenizer(),
         text_encoder=parts.clip_text(32, seed=1),

@@ -37,7 +37,7 @@ def flux2_transformer(joint: int, guidance: bool) -> Any:
         joint_attention_dim=joint,
         timestep_guidance_channels=16,
         axes_dims_rope=(4, 4, 4, 4),
-        guidance_embeds=guidance,
+        **({} if guidance else {"guidance_embeds": False}),  # older releases have no other
     )
 
 

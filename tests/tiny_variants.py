@@ -5,7 +5,7 @@ from typing import Any
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
-from tiny import SMALL, family, flow, sd
+from tiny import SMALL, family, flow, moved, sd
 
 
 @family("sd2", **SMALL)
@@ -294,15 +294,11 @@ def _cogview3() -> Any:
 def _wuerstchen() -> Any:
     """Stable Cascade's forerunner: two stages without any list of named blocks."""
     from diffusers import DDPMWuerstchenScheduler, WuerstchenCombinedPipeline
-    from diffusers.pipelines.deprecated.wuerstchen import (
-        PaellaVQModel,
-        WuerstchenDiffNeXt,
-        WuerstchenPrior,
-    )
 
+    home = moved("wuerstchen")
     torch.manual_seed(0)
-    prior = WuerstchenPrior(c_in=2, c=8, depth=2, c_cond=32, c_r=8, nhead=2)
-    decoder = WuerstchenDiffNeXt(
+    prior = home.WuerstchenPrior(c_in=2, c=8, depth=2, c_cond=32, c_r=8, nhead=2)
+    decoder = home.WuerstchenDiffNeXt(
         c_cond=32,
         c_hidden=[8, 16],
         nhead=[-1, 2],
@@ -319,7 +315,7 @@ def _wuerstchen() -> Any:
         text_encoder=parts.clip_text(seed=1),
         decoder=decoder,
         scheduler=DDPMWuerstchenScheduler(),
-        vqgan=PaellaVQModel(bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16),
+        vqgan=home.PaellaVQModel(bottleneck_blocks=1, embed_dim=8, num_vq_embeddings=16),
         prior_tokenizer=tok.clip_tokenizer(),
         prior_text_encoder=parts.clip_text(seed=2),
         prior_prior=prior,
@@ -360,7 +356,6 @@ def _kandinsky3() -> Any:
 def _unclip() -> Any:
     """DALL-E 2: a prior, a decoder, two super-resolution stages, of which the prompt reaches two."""
     from diffusers import PriorTransformer, UnCLIPPipeline, UnCLIPScheduler, UNet2DModel
-    from diffusers.pipelines.deprecated.unclip.text_proj import UnCLIPTextProjModel
 
     torch.manual_seed(0)
     prior = PriorTransformer(
@@ -401,7 +396,7 @@ def _unclip() -> Any:
         decoder=decoder,
         text_encoder=parts.clip_text(32),
         tokenizer=tok.clip_tokenizer(),
-        text_proj=UnCLIPTextProjModel(
+        text_proj=moved("unclip.text_proj").UnCLIPTextProjModel(
             clip_embeddings_dim=32, time_embed_dim=64, cross_attention_dim=32
         ),
         super_res_first=super_resolution(),

@@ -69,7 +69,7 @@ def _refusal(file: Path, name: str, error: Exception) -> ModelError | MissingExt
     """The one line for an error of diffusers or peft."""
     if "PEFT backend" in str(error):
         return MissingExtra(
-            "a LoRA needs the peft library, 0.17 or newer; pip install 't2iprobe[lora]'"
+            "a LoRA needs the peft library, 0.18 or newer; pip install 't2iprobe[lora]'"
         )
     sizes = [line.strip() for line in str(error).splitlines() if "mismatch" in line]
     why = sizes[0] if sizes else first_line(error)
