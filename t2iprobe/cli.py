@@ -94,7 +94,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"t2iprobe: error: {message}", file=sys.stderr)
+    """Print one line, also where a name in it holds line breaks."""
+    print(f"t2iprobe: error: {' '.join(message.splitlines())}", file=sys.stderr)
     return 2
 
 

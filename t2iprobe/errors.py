@@ -52,10 +52,10 @@ def first_line(error: BaseException, limit: int = 200) -> str:
         >>> first_line(ValueError("no such layer.")), first_line(StopIteration()), first_line(KeyError("down"))
         ('no such layer', 'StopIteration', "there is no 'down'")
     """
-    lines = [line.strip() for line in str(error).strip("'\" \n").splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0].rstrip(". ") if lines else type(error).__name__
     if isinstance(error, KeyError) and lines:
-        text = f"there is no {text!r}"
+        text = f"there is no {text}"  # the text of a KeyError is the key with its quotes
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -28,11 +28,15 @@ def main(arguments: list[str]) -> int:
 
     from t2iprobe.models.checkpoint.loading import load_model
     from t2iprobe.models.checks.doctor import diagnose
+    from t2iprobe.models.generation.plan import calibrated
 
     console = Console(highlight=False)
     failed = 0
-    for check in diagnose(load_model(config.model, config)):
+    model = load_model(config.model, config)
+    for check in diagnose(model):
         failed += not check.ok
         mark = "[green]pass[/]" if check.ok else "[red]FAIL[/]"
         console.print(f"{mark}  {escape(check.name)}: {escape(check.sentence)}", soft_wrap=True)
+    for note in calibrated(model).notes:
+        console.print(f"note  {escape(note)}", soft_wrap=True)
     return 1 if failed else 0

@@ -70,13 +70,13 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     check_has_image_site(plan)
     for note in (*check_size(model, plan.calibration), *plan.calibration.notes):
-        console.print(f"note: {note}")
+        _tell(note)
     calibration_s = time.monotonic() - start
     maker = Maker(Job(folder, model, plan, drawn, config), clock)
     if maker.next is not None:
         longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
         for note in foresee_cut(model, plan, longest):
-            console.print(f"note: {note}")
+            _tell(note)
     limit = None
     if budget is None or maker.next is None:
         maker.make(None)
@@ -87,6 +87,11 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
         _write(folder, drawn, drawn, maker.done)
         return "done"
     return _stop(folder, drawn, config, maker, budget, limit)
+
+
+def _tell(note: str) -> None:
+    """Print a sentence about the model on one line; what it quotes is not markup."""
+    console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _stop(

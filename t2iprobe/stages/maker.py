@@ -9,7 +9,6 @@ from safetensors import SafetensorError
 from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
-from t2iprobe.models.generation.cut import cuts_unsaid
 from t2iprobe.models.generation.estimate import measure
 from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.models.generation.plan import CapturePlan
@@ -114,7 +113,7 @@ class Maker:
         n_there = n_images - sum(self._n_missing(piece) for piece in self._pieces)
         if n_there:
             console.print(f"{n_there} of {n_images} images are there already")
-        with bar("generate", n_images, "images", done=n_there) as progress, cuts_unsaid():
+        with bar("generate", n_images, "images", done=n_there) as progress:
             while piece := self.next:
                 if limit is not None and self.need(piece, limit) > limit.budget.left:
                     return

@@ -7,6 +7,7 @@ from t2iprobe.budget import parse_duration
 from t2iprobe.config import RunConfig
 from t2iprobe.memory import peak_bytes
 from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.generation.cut import foresee_cut
 from t2iprobe.models.generation.estimate import measure_like_the_run
 from t2iprobe.models.generation.plan import check_has_image_site, check_size, plan_capture
 from t2iprobe.stages.forecast import LaterStages, foretell
@@ -75,7 +76,9 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
     model = load_model(config.model, config)
     plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     check_has_image_site(plan)
-    notes = (*check_size(model, plan.calibration), *plan.calibration.notes)
+    longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
+    cut_off = foresee_cut(model, plan, longest)
+    notes = (*check_size(model, plan.calibration), *plan.calibration.notes, *cut_off)
     loading_s = time.monotonic() - start
     n_tasks = len(drawn.tasks)
     size = batch_size(config, plan)

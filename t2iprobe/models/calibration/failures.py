@@ -85,8 +85,8 @@ def _unusable(model: Model, error: Exception, text: str) -> T2IProbeError:
 def guilty_settings(model: Model, call: Callable[[], Any]) -> list[str]:
     """The settings, as the user wrote them, without which the pipeline makes an image; the model is left as it was.
 
-    All are taken away first. If the call then works, each is tried alone: those that fail are to blame, and all of
-    them if none does. If it does not (some pipelines need an argument), each is taken away alone.
+    All are taken away first. If the call then works, each is tried alone, height and width together; those that fail
+    are to blame. If it does not (some pipelines need an argument), each is taken away alone.
     """
     given = model.given
     everything = set(given)
@@ -95,10 +95,16 @@ def guilty_settings(model: Model, call: Callable[[], Any]) -> list[str]:
     if not _works(model, call, everything):
         return [text for name, text in given.items() if _works(model, call, {name})]
     # The short call has its own number of steps, so theirs is to blame where nothing else is.
-    steps = [name for name in given if name in step_names(model)]
-    others = [name for name in given if name not in steps]
-    alone = [name for name in others if not _works(model, call, everything - {name})]
-    return [given[name] for name in alone or steps or given]
+    steps = {name for name in given if name in step_names(model)}
+    size = {"height", "width"} & everything
+    groups = [size] if size else []
+    groups += [{name} for name in given if name not in size | steps]
+    guilty = set().union(
+        *(group for group in groups if not _works(model, call, everything - group))
+    )
+    if not guilty and not _works(model, call, steps):
+        guilty = everything - steps  # they fail together only
+    return [text for name, text in given.items() if name in (guilty or steps)]
 
 
 def _works(model: Model, call: Callable[[], Any], without: set[str]) -> bool:

@@ -10,6 +10,7 @@ from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calibration.calls import call_pipeline
 from t2iprobe.models.calibration.failures import CALL_ERRORS, explain
 from t2iprobe.models.calibration.trace import Trace, Tracer
+from t2iprobe.models.hush import noted
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers, norms_outside
 
@@ -81,20 +82,33 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
 
         return tracer.run(call)
 
-    notes: list[str] = []
-    for kind, steps in product(("latent", "np"), (SHORT_STEPS, None)):  # the last is the rehearsal
+    with noted() as notes:
+        notes += _slow_format(model)
+        for kind, steps in product(
+            ("latent", "np"), (SHORT_STEPS, None)
+        ):  # the last: the rehearsal
+            try:
+                first = trace(PROMPTS[:1], kind, steps)
+            except CALL_ERRORS as error:
+                if (kind, steps) == ("np", None):
+                    raise _cannot(model, error) from error
+                continue
+            if not _row_counts(rehearsal) - _row_counts(first):
+                break  # else a stage or a form of guidance comes later in a run
+        second = trace(PROMPTS[1:], kind, steps)
+        double = None
         try:
-            first = trace(PROMPTS[:1], kind, steps)
+            double = trace(PROMPTS, kind, steps)
         except CALL_ERRORS as error:
-            if (kind, steps) == ("np", None):
-                raise _cannot(model, error) from error
-            continue
-        if not _row_counts(rehearsal) - _row_counts(first):
-            break  # else a stage or a form of guidance comes later in a run
-    second = trace(PROMPTS[1:], kind, steps)
-    try:
-        double = trace(PROMPTS, kind, steps)
-    except CALL_ERRORS as error:
-        notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
-        return first, second, None, notes
+            notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
     return first, second, double, notes
+
+
+def _slow_format(model: Model) -> list[str]:
+    """A note about a number format that the device is slow in."""
+    facts = model.provenance
+    if facts.get("dtype") == "float16" and str(facts.get("device")).startswith("cpu"):
+        return [
+            "CPUs are slow in fp16 and lack some operations in it; --dtype bf16 or fp32 suits them"
+        ]
+    return []

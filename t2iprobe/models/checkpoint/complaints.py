@@ -1,18 +1,26 @@
 """What diffusers and transformers only warn of, kept so that it can be acted on."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+
+from t2iprobe.models.hush import LIBRARIES
 
 
 @contextmanager
 def complaints() -> Iterator[list[str]]:
-    """The warnings that the two libraries give while the block is open; none of them is printed."""
+    """What is logged by the two libraries, and warned of by any, while the block is open; none of it is printed.
+
+    Warnings of Python are in the list once the block has ended.
+    """
     heard: list[str] = []
     with ExitStack() as stack:
-        for library in ("diffusers", "transformers"):
+        warned = stack.enter_context(warnings.catch_warnings(record=True))
+        for library in LIBRARIES:
             stack.enter_context(_overhear(library, heard))
         yield heard
+    heard += [str(warning.message) for warning in warned or []]
 
 
 @contextmanager

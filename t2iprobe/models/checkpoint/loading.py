@@ -26,6 +26,7 @@ from t2iprobe.models.checkpoint.lora import load_lora, lora_file
 from t2iprobe.models.checkpoint.names import local_folder
 from t2iprobe.models.checkpoint.schedulers import change_scheduler
 from t2iprobe.models.checkpoint.single_file import header, load_parts, parts_in
+from t2iprobe.models.hush import hush
 from t2iprobe.models.model import SCHEDULER, Model, check_takes_prompt
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
@@ -62,7 +63,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     settings = settings or LoadSettings()
     if settings.single_file is None and Path(name).expanduser().is_file():
         settings = replace(settings, single_file=Path(name).expanduser())
-    silence_bars()
+    hush()
     device = pick_device(settings.device)
     dtype = pick_dtype(settings.dtype, device)
     if settings.offload != "none" and device.type == "cpu":
@@ -116,15 +117,6 @@ def ready(
     given = arguments.given | {part: f"--{part} {settings.scheduler}" for part in replaced}
     unset = arguments.unset | dict(replaced)
     return Model(name, pipe, arguments.call, provenance, card, given=given, unset=unset)
-
-
-def silence_bars() -> None:
-    """Local weights load in a moment; the bars of two libraries would only push our own off the screen."""
-    from diffusers.utils import logging as diffusers_logging
-    from transformers.utils import logging as transformers_logging
-
-    diffusers_logging.disable_progress_bar()
-    transformers_logging.disable_progress_bar()
 
 
 def pick_device(name: str) -> torch.device:

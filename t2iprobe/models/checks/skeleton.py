@@ -24,10 +24,10 @@ from t2iprobe.models.checkpoint.loading import (
     is_component,
     read_index,
     ready,
-    silence_bars,
 )
 from t2iprobe.models.checks.light import light
 from t2iprobe.models.checks.shortcuts import shorten
+from t2iprobe.models.hush import hush
 from t2iprobe.models.model import Model, check_takes_prompt, timestep_name
 from t2iprobe.models.settings import LoadSettings
 
@@ -100,7 +100,7 @@ def light_model(
         ConfigError: a setting does not fit it.
         MissingExtra: it needs a library that is not installed.
     """
-    silence_bars()
+    hush()
     settings = replace(settings, single_file=None, lora=None, offload="none", variant=None)
     with TemporaryDirectory() as copy, quiet():
         index = _without_modules(folder, Path(copy), set(found.modules))

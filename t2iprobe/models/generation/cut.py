@@ -1,8 +1,6 @@
-"""Prompts that a text encoder cuts at its limit: told before an image is made, in place of the libraries' warnings."""
+"""Prompts that a text encoder cuts at its limit: told before an image is made."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,9 +12,6 @@ from t2iprobe.models.generation.generate import ImageRequest, token_readers
 from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.generation.recorder import BatchRecorder
 from t2iprobe.models.model import Model
-
-_SAID = ("part of your input was truncated", "sequence length is longer than")
-"""What diffusers and transformers warn with, prompt by prompt."""
 
 
 class _EnoughError(Exception):
@@ -41,7 +36,7 @@ def foresee_cut(model: Model, plan: CapturePlan, longest: ImageRequest) -> list[
     def stop(*_: Any) -> None:
         raise _EnoughError
 
-    with HookSet() as hooks, cuts_unsaid(), suppress(_EnoughError):
+    with HookSet() as hooks, suppress(_EnoughError):
         for denoiser in model.denoisers.values():
             hooks.before(denoiser, stop)
         with torch.random.fork_rng(devices=[]), recorder:
@@ -55,21 +50,3 @@ def foresee_cut(model: Model, plan: CapturePlan, longest: ImageRequest) -> list[
         what = f"{', '.join(lost)} lost in the longest prompt" if lost else "no constituent lost"
         said.append(f"{name} cuts prompts at {tokens.length} tokens: {what}")
     return said
-
-
-@contextmanager
-def cuts_unsaid() -> Iterator[None]:
-    """Leave the libraries' own warnings about cut prompts unprinted while the block is open; others pass."""
-
-    def passes(record: logging.LogRecord) -> bool:
-        return not any(text in record.getMessage() for text in _SAID)
-
-    names = ("diffusers", "transformers")
-    handlers = [handler for name in names for handler in logging.getLogger(name).handlers]
-    for handler in handlers:
-        handler.addFilter(passes)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(passes)
