@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 from t2iprobe.errors import InstallError
 
-EXTRAS = ("lora", "quantised")
-"""Extras whose libraries take part in a run: diffusers imports them wherever they are installed."""
+EXTRAS = ("lora",)
+"""Extras whose libraries diffusers imports wherever they are installed, so that an old one stops every run."""
 
 
 def check_installed() -> None:
@@ -33,7 +33,7 @@ def misfits(asked: Iterable[str]) -> list[tuple[str, str, str]]:
     """Requirements that what is installed does not meet.
 
     Args:
-        asked: as in a package's metadata, e.g. "torch>=2.6" or "peft>=0.17; extra == 'lora'".
+        asked: as in a package's metadata, e.g. "torch>=2.6" or "peft>=0.18; extra == 'lora'".
 
     Returns:
         For each the name, the installed version or "is not installed", and the bound. Libraries of EXTRAS may be

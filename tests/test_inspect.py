@@ -191,12 +191,21 @@ FED = {
 }
 
 
+def without_level(fed: dict[str, list[str] | None]) -> dict[str, list[str] | None]:
+    """The same layers in both layouts of CLIP: transformers dropped the level `text_model` from one class."""
+    return {
+        name: paths and [path.removeprefix("text_model.") for path in paths]
+        for name, paths in fed.items()
+    }
+
+
 @pytest.mark.parametrize("family", FED)
 def test_the_layers_that_a_denoiser_is_fed(family: str, tiny_folder: Folder) -> None:
     report = inspect_configs(
         str(tiny_folder(family)), LoadSettings(pipe_arg=tiny.pipe_args(family))
     )
-    assert {name: encoder.fed for name, encoder in report.encoders.items()} == FED[family]
+    found = {name: encoder.fed for name, encoder in report.encoders.items()}
+    assert without_level(found) == without_level(FED[family])
 
 
 def test_encoders_joined_by_channel_in_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.advice import AGAIN
@@ -132,7 +133,7 @@ def check_weights(name: str, pipe: Any, heard: list[str]) -> None:
         if not isinstance(module, nn.Module):
             continue
         tensors = chain(module.named_parameters(), module.named_buffers())
-        empty = [key for key, tensor in tensors if tensor.is_meta]
+        empty = [key for key, tensor in tensors if _is_empty(tensor)]
         unused = _output_layer(module)
         lacking = empty or [
             key for key in drawn.get(part, []) if unused is None or not key.startswith(unused)
@@ -143,6 +144,13 @@ def check_weights(name: str, pipe: Any, heard: list[str]) -> None:
                 f"{name}: the weights of its {part} lack {_count(lacking)} tensors of {type(module).__name__}, such as"
                 f" {', '.join(lacking[:3])}; {AGAIN}"
             )
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    """Whether a tensor has no values. A quantised one may say so of itself while the tensors inside it have theirs."""
+    if is_traceable_wrapper_subclass(tensor):
+        return any(_is_empty(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return bool(tensor.is_meta)
 
 
 def _drawn_at_random(heard: list[str]) -> dict[str, list[str]]:
