@@ -13,7 +13,7 @@ from torch import Tensor
 from t2iprobe import seeding
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calibration.calls import call_pipeline, images_of
-from t2iprobe.models.calibration.failures import no_memory_for
+from t2iprobe.models.calibration.failures import CALL_ERRORS, no_memory_for
 from t2iprobe.models.calibration.tokens import Span, TokenReader
 from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.generation.recorder import BatchRecorder
@@ -121,7 +121,7 @@ def _batch(
                 seeding.derive(run_seed, requests[0].task_id, requests[0].image_index)
             )
             output = call_pipeline(model, prompts, generators, "np")
-    except (RuntimeError, MemoryError, OSError) as error:
+    except CALL_ERRORS as error:
         if not is_out_of_memory(error):
             raise
         raise no_memory_for(model, len(prompts)) from error
