@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -440,6 +442,18 @@ def layers(part: nn.Module) -> set[str]:
 
 class TestQuantised:
     """Weights in eight or four bits: another model, read as it is."""
+
+    def test_libraries_that_are_merely_installed_print_nothing(self) -> None:
+        """diffusers imports both where it finds them, and both have something to say."""
+        for library in ("torchao", "bitsandbytes"):
+            pytest.importorskip(library)
+        ended = subprocess.run(
+            [sys.executable, "-m", "t2iprobe", "inspect", "shapes-mmdit"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ended.stderr == ""
 
     @pytest.fixture(scope="class")
     def wide(self, tiny_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:

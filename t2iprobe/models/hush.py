@@ -81,6 +81,15 @@ WARNED = (
 """What diffusers gives as a FutureWarning, matched from the start of its text."""
 
 
+QUIET = {
+    "torch.utils._pytree": "how torchao registers its types, on import",
+    "diffusers.quantizers.torchao.torchao_quantizer": "names that torchao has moved, on import; a checkpoint that"
+    " needs them ends in a line of its own",
+    "bitsandbytes": "kernels that it would download, on import; every layer whose input it casts, in every call",
+}
+"""Loggers of which only errors are printed, and what they warn of; diffusers imports their libraries if it can."""
+
+
 def _is_printed(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     return not any(re.search(kind.text, text, re.DOTALL) for kind in LOGGED)
@@ -91,6 +100,8 @@ def hush() -> None:
 
     Handlers that the libraries print with are filtered, so that a handler of the caller's own still hears everything.
     """
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.ERROR)
     from diffusers.utils import logging as diffusers_logging
     from transformers.utils import logging as transformers_logging
 

@@ -17,6 +17,7 @@ import diffusers
 import torch
 from torch import nn
 
+from t2iprobe.models.checkpoint.complaints import complaints
 from t2iprobe.models.checkpoint.jsonfile import read_mapping
 from t2iprobe.models.checkpoint.loading import (
     apply_settings,
@@ -53,6 +54,7 @@ def skeleton(folder: Path) -> Skeleton:
     Raises:
         ModelError: the folder is no pipeline, or a config is not JSON.
     """
+    hush()
     found = Skeleton({}, {}, {})
     for name, value in read_index(folder).items():
         config = folder / name / "config.json"
@@ -65,7 +67,9 @@ def skeleton(folder: Path) -> Skeleton:
         elif issubclass(kind, nn.Module):
             try:
                 # Two encoders of one config must not get the same weights.
-                found.modules[name] = light(partial(_build, kind, settings), crc32(name.encode()))
+                with complaints():
+                    build = partial(_build, kind, settings)
+                    found.modules[name] = light(build, crc32(name.encode()))
                 if hasattr(kind, "decode") and timestep_name(found.modules[name]) is None:
                     found.codecs[name] = _shadow(kind, settings)
             except _BUILD_ERRORS as error:
@@ -100,7 +104,6 @@ def light_model(
         ConfigError: a setting does not fit it.
         MissingExtra: it needs a library that is not installed.
     """
-    hush()
     settings = replace(settings, single_file=None, lora=None, offload="none", variant=None)
     with TemporaryDirectory() as copy, quiet():
         index = _without_modules(folder, Path(copy), set(found.modules))
@@ -109,7 +112,8 @@ def light_model(
     replaced = apply_settings(pipe, settings, torch.device("cpu"))
     facts = {"dtype": "float32", "device": "cpu"}
     model = ready(name, folder, pipe, settings, facts, replaced)
-    shorten(model, found.codecs, every_call)
+    used = {name: codec for name, codec in found.codecs.items() if name in model.modules}
+    shorten(model, used, every_call)
     return model
 
 
