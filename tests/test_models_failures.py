@@ -293,7 +293,7 @@ def test_the_user_never_sees_a_reason_that_is_not_theirs() -> None:
             ConfigError,
             "try --dtype fp32",
         ),
-        (KeyError("down"), "float32", ModelError, "there is no 'down'; pass what it lacks"),
+        (KeyError("down"), "float32", ModelError, "there is no 'down'; its parts may not belong"),
     ],
 )
 def test_what_a_pipeline_needs_is_told_by_its_error(
@@ -302,6 +302,16 @@ def test_what_a_pipeline_needs_is_told_by_its_error(
     found = explain(Model("m", Fake(), provenance={"dtype": dtype}), error, lambda: None)
     assert type(found) is kind
     assert told in str(found)
+
+
+def test_arguments_that_every_call_needs_are_named() -> None:
+    class Needy(Fake):
+        def __call__(self, prompt: str, depth: Any, size: int, eta: float = 0) -> None:
+            """Never called."""
+
+    error = TypeError("missing 1 required positional argument")
+    found = explain(Model("m", Needy(), {"size": 3}), error, lambda: None)
+    assert str(found).endswith("it lacks depth: pass --pipe-arg name=value")
 
 
 def test_a_pipeline_that_needs_an_image(tiny_folder: Folder) -> None:

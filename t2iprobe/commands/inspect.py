@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import OneModel
+from t2iprobe.errors import ConfigError
 from t2iprobe.models.checkpoint.names import local_folder
 
 DESCRIPTION = """\
@@ -26,6 +27,16 @@ class InspectConfig(OneModel):
     """Print JSON."""
     images: int = 768
     """Images of the planned run whose bytes are told."""
+
+    def __post_init__(self) -> None:
+        """Reject numbers that cannot be meant.
+
+        Raises:
+            ConfigError: a count is below its minimum.
+        """
+        super().__post_init__()
+        if self.images < 1:
+            raise ConfigError(f"--images {self.images}: must be 1 or more")
 
 
 def main(arguments: list[str]) -> int:

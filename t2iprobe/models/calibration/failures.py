@@ -1,6 +1,7 @@
 """Why a call of a pipeline failed: no memory, a setting of the user's, or a pipeline that needs more than a prompt."""
 
 from collections.abc import Callable
+from inspect import signature, unwrap
 from typing import Any
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
@@ -77,9 +78,25 @@ def _unusable(model: Model, error: Exception, text: str) -> T2IProbeError:
         return ConfigError(f"{failed}; it computes in {dtype}, try --dtype fp32")
     if _IMAGE_ARGUMENTS & set(model.call_names) and ("image" in text or "None" in text):
         return ModelError(f"{failed}; it seems to need an image, use a text-to-image checkpoint")
-    return ModelError(
-        f"{failed}; pass what it lacks with --pipe-arg name=value, or use another checkpoint"
-    )
+    lacking = _arguments_without_default(model)
+    if lacking:
+        return ModelError(f"{failed}; it lacks {', '.join(lacking)}: pass --pipe-arg name=value")
+    absent = sorted(name for name, part in model.pipe.components.items() if part is None)
+    if absent and "NoneType" in text:
+        return ModelError(f"{failed}; the checkpoint has no {', '.join(absent)}")
+    return ModelError(f"{failed}; its parts may not belong together, use another checkpoint")
+
+
+def _arguments_without_default(model: Model) -> list[str]:
+    """Arguments that every call of a pipeline needs beside the prompt, and is not given."""
+    parameters = signature(unwrap(type(model.pipe).__call__)).parameters.values()
+    return [
+        p.name
+        for p in list(parameters)[1:]
+        if p.default is p.empty
+        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        and p.name not in ("prompt", *model.call)
+    ]
 
 
 def guilty_settings(model: Model, call: Callable[[], Any]) -> list[str]:

@@ -47,7 +47,8 @@ def why_not_loaded(
         heard: what they said meanwhile.
     """
     text = first_line(error, 300)
-    if "custom code" in str(error) or "trust_remote_code" in str(error):
+    custom = "custom code" in str(error) or "trust_remote_code" in str(error)
+    if custom and any(folder.rglob("*.py")):
         return "it brings Python code of its own; read it, then pass --trust-remote-code"
     if isinstance(error, AttributeError) or "has no class" in text or "has no attribute" in text:
         return f"{text}{_versions(index)}"
@@ -59,8 +60,25 @@ def why_not_loaded(
         or _quantised(folder, text)
         or _other_variant(folder, settings)
         or _other_sizes(text, heard)
-        or (f"{text}; {AGAIN}" if "Unable to load weights" in text else text)
+        or _component(text, index, error)
     )
+
+
+def _component(text: str, index: Mapping[str, Any], error: BaseException) -> str:
+    """The error with the component that was being loaded, which diffusers does not say but its frames know."""
+    loading = None
+    cause: BaseException | None = error
+    while cause is not None:
+        trace = cause.__traceback__
+        while trace is not None:
+            name = trace.tb_frame.f_locals.get("name")
+            if isinstance(name, str) and isinstance(index.get(name), list):
+                loading = name
+            trace = trace.tb_next
+        cause = cause.__cause__
+    if loading is None:
+        return text
+    return f"its {loading} ({index[loading][-1]}) cannot be loaded: {text}; {AGAIN}"
 
 
 def _versions(index: Mapping[str, Any]) -> str:

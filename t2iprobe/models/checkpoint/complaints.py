@@ -24,6 +24,17 @@ def complaints() -> Iterator[list[str]]:
 
 
 @contextmanager
+def plain_exceptions() -> Iterator[None]:
+    """Turn what the tokenizers library raises, `Exception` itself and no subclass, into a ValueError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise ValueError(str(error)) from error
+
+
+@contextmanager
 def _overhear(library: str, heard: list[str]) -> Iterator[None]:
     logger = logging.getLogger(library)
     listener = logging.Handler(logging.WARNING)

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.advice import AGAIN
 from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.single_file import module_classes
 
 _NOT_A_VOCABULARY = frozenset(
     {
@@ -61,7 +62,9 @@ def check_index(
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         and parameter.name not in optional
     ]
-    lacking = [part for part in needed if part not in index and part not in given]
+    lacking = [
+        part for part in needed if isinstance(index.get(part), str | None) and part not in given
+    ]
     if lacking:
         raise ModelError(
             f"model_index.json of {name} has no {' and no '.join(lacking)}, which {kind.__name__} needs; {AGAIN}"
@@ -76,13 +79,13 @@ def check_configs(
     Raises:
         ModelError: one is; the message names the file.
     """
+    modules = module_classes(index)
     for part, value in index.items():
         place = folder / part
         if part in given or not isinstance(value, list) or len(value) != 2 or not place.is_dir():
             continue
         files = {file.name: file for file in place.iterdir() if file.is_file()}
-        has_weights = any(file.endswith((".safetensors", ".bin")) for file in files)
-        needed = "config.json" if has_weights else None
+        needed = "config.json" if part in modules else None
         if str(value[1]).endswith("Scheduler"):
             needed = "scheduler_config.json"
         if needed is not None and needed not in files:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
 from t2iprobe.models.arguments import call_arguments
 from t2iprobe.models.checkpoint.advice import library_needed, why_not_loaded
-from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.complaints import complaints, plain_exceptions
 from t2iprobe.models.checkpoint.faults import (
     check_configs,
     check_index,
@@ -201,8 +201,12 @@ def read_index(folder: Path) -> dict[str, Any]:
             f"{folder} has no model_index.json{part}; give the folder of a whole diffusers pipeline"
         )
     index = read_mapping(file)
-    if "_class_name" not in index:
+    kind = index.get("_class_name")
+    if not isinstance(kind, str) and not (isinstance(kind, list) and is_component(kind)):
         raise ModelError(f"{file} names no pipeline class (_class_name)")
+    for name, value in index.items():
+        if isinstance(value, list) and len(value) == 2 and not is_component(value):
+            raise ModelError(f"{file}: {name} has to be [library, class], it is {value}")
     return index
 
 
@@ -257,9 +261,10 @@ def build_pipeline(
         options["trust_remote_code"] = True
     with complaints() as heard:
         try:
-            pipe = diffusers.DiffusionPipeline.from_pretrained(
-                str(folder), local_files_only=True, **options
-            )
+            with plain_exceptions():
+                pipe = diffusers.DiffusionPipeline.from_pretrained(
+                    str(folder), local_files_only=True, **options
+                )
         except (ImportError, NameError) as error:
             raise MissingExtra(f"{name} needs a library: {library_needed(error)}") from error
         except _LOAD_ERRORS as error:
@@ -283,15 +288,22 @@ def restore_moved(index: Mapping[str, Any]) -> None:
 
 
 def _pipeline_class(name: str) -> type | None:
-    """The class of diffusers with that name; None where it is of elsewhere, or needs a library that is missing."""
+    """The class of diffusers with that name; None where it is of elsewhere, or needs a library that is missing.
+
+    Raises:
+        ModelError: diffusers has something else under that name.
+    """
     import diffusers
 
     try:
         found = getattr(diffusers, name, None)
     except (ImportError, RuntimeError):
         return None
-    known = isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)
-    return found if known else None
+    if found is None:
+        return None
+    if not (isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)):
+        raise ModelError(f"{name}, the _class_name of model_index.json, is no class of a pipeline")
+    return found
 
 
 def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> dict[str, Any]:

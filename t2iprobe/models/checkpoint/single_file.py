@@ -112,10 +112,10 @@ def parts_in(file: Path, index: Mapping[str, Any]) -> dict[str, type]:
             f"{file} holds quantised weights with scales of their own ({scales[0]}), which diffusers would ignore;"
             " give a file in bf16, fp16 or fp32"
         )
-    return {name: kind for name, kind in _classes(index).items() if _holds(kind, shapes)}
+    return {name: kind for name, kind in module_classes(index).items() if _holds(kind, shapes)}
 
 
-def _classes(index: Mapping[str, Any]) -> dict[str, type]:
+def module_classes(index: Mapping[str, Any]) -> dict[str, type]:
     """The classes of the components that a pipeline takes from diffusers and transformers."""
     import diffusers
     import transformers

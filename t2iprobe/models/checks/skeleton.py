@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.faults import check_configs
 from t2iprobe.models.checkpoint.jsonfile import read_mapping
 from t2iprobe.models.checkpoint.loading import (
     apply_settings,
@@ -104,6 +105,7 @@ def light_model(
         ConfigError: a setting does not fit it.
         MissingExtra: it needs a library that is not installed.
     """
+    check_configs(name, folder, read_index(folder), ())
     settings = replace(settings, single_file=None, lora=None, offload="none", variant=None)
     with TemporaryDirectory() as copy, quiet():
         index = _without_modules(folder, Path(copy), set(found.modules))
