@@ -19,9 +19,11 @@ from t2iprobe.models.checkpoint.hub import fetch, missing_files, planned_bytes
 from t2iprobe.models.settings import LoadSettings
 
 SCRIPT = """
-import json, os, sys, warnings
+import io, json, os, sys, warnings
+from contextlib import redirect_stderr
 from pathlib import Path
 warnings.filterwarnings("ignore")
+from t2iprobe.cli import main
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.models.checkpoint import hub
 from t2iprobe.models.checkpoint.loading import load_model
@@ -29,6 +31,11 @@ from t2iprobe.models.settings import LoadSettings
 out = {}
 hub.ASK_ABOVE = float(os.environ.get("ASK_ABOVE", hub.ASK_ABOVE))
 for label, name, options in json.load(sys.stdin):
+    if "command" in options:
+        with redirect_stderr(io.StringIO()) as said:
+            code = main([options["command"], name, *options["more"]])
+        out[label] = f"{code} {said.getvalue()}"
+        continue
     if "single_file" in options:
         options["single_file"] = Path(options["single_file"])
     try:
@@ -72,7 +79,7 @@ def answers(
     shutil.copytree(plain, both)
     for file in plain.glob("*/*.safetensors"):
         shutil.copy(file, both / file.parent.name / f"{file.stem}.fp16.safetensors")
-    names = dict.fromkeys(("sd15", "shards", "configs", "asked"), plain)
+    names = dict.fromkeys(("sd15", "shards", "configs", "asked", "fresh"), plain)
     server, requests = stub_hub.serve(names | {"both": both})
     threading.Thread(target=server.serve_forever, daemon=True).start()
     where = {
@@ -84,6 +91,15 @@ def answers(
     finally:
         server.shutdown()
         server.server_close()
+
+
+def by_command(name: str, *more: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """The cases in which the command line is asked for a repository."""
+    label = " ".join((name, *more))
+    return [
+        (f"{command} {label}", name, {"command": command, "more": [*more]})
+        for command in ("inspect", "doctor")
+    ]
 
 
 def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
@@ -99,13 +115,17 @@ def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
         ("huge", "huge/sd15", {}),
     ]
     loud = {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1"}
+    cases += by_command("gated/x") + by_command("absent/x")
+    cases += by_command("tiny/sd15", "--revision=nonsense") + by_command("huge/sd15")
     first, written = ask(cases, **where, **loud, HF_TOKEN="hf_goodsecret")
     limited: list[tuple[str, str, dict[str, Any]]] = [
         ("unasked", "tiny/asked", {}),
         ("yes", "tiny/asked", {"yes": True}),
     ]
     second, more = ask(limited, **where, **loud, ASK_ABOVE="1000")
-    bad, bad_written = ask([("token", "tiny/sd15", {})], **where, **loud, HF_TOKEN="hf_bad")
+    bad, bad_written = ask(
+        [("token", "tiny/sd15", {}), *by_command("tiny/fresh")], **where, **loud, HF_TOKEN="hf_bad"
+    )
     snapshots = Path(where["HF_HOME"]) / "hub"
     next(snapshots.glob("models--tiny--sd15/snapshots/*/unet/*.safetensors")).unlink()
     unet = next(snapshots.glob("models--tiny--shards/snapshots/*/unet"))
@@ -116,6 +136,8 @@ def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
             ("half", "tiny/sd15", {}),
             ("shard", "tiny/shards", {"revision": stub_hub.COMMIT}),
             ("offline", "other/x", {}),
+            *by_command("other/x"),
+            ("doctor tiny/sd15 half", "tiny/sd15", {"command": "doctor", "more": []}),
         ],
         HF_HUB_OFFLINE="1",
         HF_HOME=where["HF_HOME"],
@@ -146,6 +168,53 @@ def test_every_failure_has_its_own_line_and_next_step(answers: dict[str, Any]) -
         assert answers[label].startswith("ModelError: "), answers[label]
         assert text in answers[label]
         assert "\n" not in answers[label]
+
+
+def test_the_command_line_says_it_in_one_line_and_exits_with_2(answers: dict[str, Any]) -> None:
+    """Six ways to fail with a line of their own each, whether weights are wanted or configs alone."""
+    ends = {
+        "gated/x": "set HF_TOKEN to one that has it",
+        "absent/x": "check the spelling, or set HF_TOKEN",
+        "tiny/sd15 --revision=nonsense": "leave --revision out or name an existing one",
+        "tiny/fresh": "log in again or unset it",
+        "other/x": "the hub cannot be asked; unset HF_HUB_OFFLINE",
+    }
+    said = {
+        f"{command} {name}": end for name, end in ends.items() for command in ("inspect", "doctor")
+    }
+    said["doctor huge/sd15"] = "make room or set HF_HOME to another disk"
+    said["doctor tiny/sd15 half"] = "run once with the hub in reach"
+    for label, end in said.items():
+        code, _, line = answers[label].partition(" ")
+        assert code == "2", (label, answers[label])
+        assert line.startswith("t2iprobe: error: ")
+        assert line.endswith(f"{end}\n"), line
+        assert line.count("\n") == 1, line
+    assert len(set(said.values())) == 7
+
+
+@pytest.mark.parametrize(
+    ("local", "offline", "advice"),
+    [
+        (True, False, "leave --local out"),
+        (False, True, "unset HF_HUB_OFFLINE"),
+        (True, True, "unset HF_HUB_OFFLINE and leave --local out"),
+    ],
+)
+def test_only_what_is_set_is_to_be_undone(
+    local: bool, offline: bool, advice: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    else:
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with pytest.raises(ModelError) as caught:
+        fetch("owner/nowhere-to-be-found", LoadSettings(local=local))
+    assert str(caught.value).endswith(f"; {advice}")
 
 
 def test_the_token_is_never_written(answers: dict[str, Any]) -> None:

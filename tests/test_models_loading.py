@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import diffusers
 import pytest
 import tiny
 import torch
@@ -260,6 +261,12 @@ def test_classes_of_the_future_and_custom_code(tiny_folder: Folder, tmp_path: Pa
     text = message(folder, ModelError)
     assert "FuturePipeline" in text
     assert "it was written by diffusers 9.9.9, installed is" in text
+    changed = index | {"_class_name": "FuturePipeline"}
+    assert index["_diffusers_version"] == diffusers.__version__
+    (folder / "model_index.json").write_text(json.dumps(changed))
+    text = message(folder, ModelError)
+    assert "FuturePipeline" in text
+    assert "written by" not in text
     changed = index | {"_class_name": ["my_pipe", "MyPipe"]}
     (folder / "model_index.json").write_text(json.dumps(changed))
     (folder / "my_pipe.py").write_text(

@@ -3,6 +3,7 @@
 Precedence: command line, then the configuration file, then the defaults of the dataclass.
 """
 
+import re
 from contextlib import redirect_stderr
 from dataclasses import fields
 from io import StringIO
@@ -18,6 +19,14 @@ from t2iprobe.errors import ConfigError
 from t2iprobe.yamlfile import Entry, read_yaml
 
 Settings = TypeVar("Settings")
+
+_NO_NUMBER = re.compile(
+    r"Error parsing (?P<option>--\S+): "
+    r"(no type matching \S+\|(?P<kind>INT|FLOAT) could be instantiated from \[(?P<text>.*)\]"
+    r"|invalid literal for int\(\) with base 10: (?P<count>.*)"
+    r"|could not convert string to float: (?P<number>.*))"
+)
+"""How tyro says that a word is no number, where one is needed or may be left out."""
 
 
 def parse(cls: type[Settings], arguments: list[str], command: str, description: str) -> Settings:
@@ -66,6 +75,10 @@ def _one_line(box: str) -> str:
         if text.startswith("--")
     ]
     sentence = " ".join(message).rstrip(".")
+    if found := _NO_NUMBER.fullmatch(sentence):
+        got = found["text"] or found["count"] or found["number"]
+        whole = found["kind"] == "INT" or found["count"]
+        return f"{found['option']} {got}: must be a {'whole ' if whole else ''}number"
     return f"{sentence} (did you mean {' or '.join(meant)}?)" if meant else sentence
 
 

@@ -47,6 +47,10 @@ LOGGED = (
         "they do run, slowly, and an operation that is lacking ends in a line of its own",
     ),
     Hushed(
+        r"have to be divisible by .* Dimensions will be resized accordingly",
+        "it comes with every batch; the size that is drawn instead is told once",
+    ),
+    Hushed(
         r"`use_return_dict` is deprecated",
         "a pipeline of diffusers calls transformers by an old name",
     ),
