@@ -168,6 +168,9 @@ def pictures(output: Any, class_name: str) -> tuple[list[Image.Image], list[str 
 
     A frame is invalid when its values are not finite (a half-precision VAE), when the safety checker flagged it, or
     when it is wholly black without any variation. A dark picture is valid.
+
+    Raises:
+        ModelError: there are no images, or not one flag for each.
     """
     frames = images_of(output, class_name)
     flags = getattr(output, "nsfw_content_detected", None)
@@ -175,6 +178,10 @@ def pictures(output: Any, class_name: str) -> tuple[list[Image.Image], list[str 
         flags = getattr(output, "nsfw_detected", None)
     # a list, a tuple or an array, one for each frame; None where nothing was checked
     flagged = [False] * len(frames) if flags is None else [bool(flag) for flag in flags]
+    if len(flagged) != len(frames):
+        raise ModelError(
+            f"{class_name} gave {len(flagged)} flags of a safety checker for {len(frames)} images"
+        )
     images: list[Image.Image] = []
     invalid: list[str | None] = []
     for frame, flag in zip(frames, flagged, strict=True):
