@@ -267,12 +267,20 @@ def test_classes_of_the_future_and_custom_code(tiny_folder: Folder, tmp_path: Pa
     text = message(folder, ModelError)
     assert "FuturePipeline" in text
     assert "written by" not in text
-    changed = index | {"_class_name": ["my_pipe", "MyPipe"]}
-    (folder / "model_index.json").write_text(json.dumps(changed))
-    (folder / "my_pipe.py").write_text(
-        "from diffusers import StableDiffusionPipeline\nclass MyPipe(StableDiffusionPipeline):\n    pass\n"
-    )
-    assert "pass --trust-remote-code" in message(folder, ModelError)
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w')\nfrom diffusers import UNet2DConditionModel, StableDiffusionPipeline\n"
+    for place, key, base in (
+        (folder, "_class_name", "StableDiffusionPipeline"),
+        (folder / "unet", "unet", "UNet2DConditionModel"),
+    ):
+        changed = index | {key: ["my_code", "Mine"]}
+        (folder / "model_index.json").write_text(json.dumps(changed))
+        (place / "my_code.py").write_text(f"{code}class Mine({base}):\n    pass\n")
+        assert "pass --trust-remote-code" in message(folder, ModelError)
+        assert not ran.exists()
+        load_model(str(folder), LoadSettings(trust_remote_code=True))
+        assert ran.exists()
+        ran.unlink()
 
 
 def test_settings_that_do_not_fit(tiny_folder: Folder) -> None:

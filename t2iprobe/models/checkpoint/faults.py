@@ -1,4 +1,4 @@
-"""What a pipeline folder lacks although its libraries load it: components, tokenizer files, single tensors."""
+"""What a pipeline folder lacks although its libraries load it: components, tokenizer files, tensors, our trust."""
 
 import ast
 import inspect
@@ -118,6 +118,27 @@ def check_tokenizers(
             files = sorted(kind.vocab_files_names.values())  # type: ignore[union-attr]
             what = f"{part}/ has no vocabulary" if place.is_dir() else f"{part}/ is missing"
             raise ModelError(f"{name}: {what} ({' or '.join(files)}); {AGAIN}")
+
+
+def check_code(name: str, folder: Path, index: Mapping[str, Any]) -> None:
+    """Refuse a folder that brings Python code: diffusers 0.36 runs that of a local folder unasked.
+
+    Args:
+        name: what the user called the checkpoint.
+        folder: of the pipeline.
+        index: its model_index.json, in which a class is a pair of a module and a name.
+
+    Raises:
+        ModelError: a module that the index names is a file of the folder.
+    """
+    for key, value in index.items():
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            file = (folder if key == "_class_name" else folder / key) / f"{value[0]}.py"
+            if file.is_file():
+                raise ModelError(
+                    f"{name}: it brings Python code of its own ({file.relative_to(folder)}); read it, then pass"
+                    " --trust-remote-code"
+                )
 
 
 def check_weights(name: str, pipe: Any, heard: list[str]) -> None:

@@ -14,6 +14,7 @@ from t2iprobe.models.arguments import call_arguments
 from t2iprobe.models.checkpoint.advice import library_needed, why_not_loaded
 from t2iprobe.models.checkpoint.complaints import complaints, plain_exceptions
 from t2iprobe.models.checkpoint.faults import (
+    check_code,
     check_configs,
     check_index,
     check_tokenizers,
@@ -239,6 +240,8 @@ def build_pipeline(
     """
     import diffusers
 
+    if not settings.trust_remote_code:
+        check_code(name, folder, index)
     restore_moved(index)
     parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
     if settings.single_file is not None:
