@@ -229,12 +229,14 @@ class TestText:
         self, tiny_model: Load, family: str, encoder: str
     ) -> None:
         model = tiny_model(family)
-        batch = capture(model, REQUESTS)
+        batches = list(generate(model, REQUESTS, plan_capture(model), 2, 0))
+        spans = [found for batch in batches for found in batch.token_spans]
         for index, word in enumerate(("red", "orange")):
-            (at,) = batch.token_spans[index][encoder]["color1"] or (None,)
+            (at,) = spans[index][encoder]["color1"] or (None,)
             assert at is not None
             assert word in PROMPTS[index]
-        assert not any(values.isnan().any() for values in batch.activations.values())
+        for batch in batches:
+            assert not any(values.isnan().any() for values in batch.activations.values())
 
     def test_a_cut_prompt_is_reported_per_encoder(self, tiny_model: Load) -> None:
         model = tiny_model("sd3")

@@ -98,9 +98,14 @@ class TestOffload:
             else:
                 kind = {"leaf": "leaf_level", "block": "block_level"}[how]
                 blocks = 1 if how == "block" else None
-                apply_group_offloading(
-                    part, CPU, CPU, offload_type=kind, num_blocks_per_group=blocks
-                )
+                try:
+                    apply_group_offloading(
+                        part, CPU, CPU, offload_type=kind, num_blocks_per_group=blocks
+                    )
+                except RuntimeError as error:
+                    if "Cannot access accelerator" not in str(error):
+                        raise
+                    pytest.skip(f"torch {torch.__version__} offloads groups from a GPU only")
 
     @pytest.mark.parametrize(
         ("family", "how"),

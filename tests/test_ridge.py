@@ -217,8 +217,9 @@ def test_equal_losses_take_the_largest_penalty():
 
 def test_default_alphas_reach_from_least_squares_to_the_mean():
     alphas = default_alphas(768, 480)
-    assert alphas[0] == 0.1
-    assert alphas[-1] == 1e6 >= 768 * 480
+    assert alphas[0] == pytest.approx(0.1)
+    assert alphas[-1] == pytest.approx(1e6)
+    assert alphas[-1] >= 768 * 480
     X, _, folds = problem(60, 20)
     noise = np.random.default_rng(3).normal(size=(60, 5))
     out = cross_predict(X, noise, folds)

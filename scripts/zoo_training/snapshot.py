@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from diffusers import AutoencoderKL
+from safetensors.torch import load_file, save_file
 from transformers import CLIPTokenizer
 
 from zoo_training.denoiser import Denoiser
@@ -34,8 +35,18 @@ def write(
     pipe.to(dtype=torch.float16).save_pretrained(partial)
     for config in partial.glob("*/config.json"):
         _forget_origin(config)
+    for weights in partial.glob("text_encoder*/model.safetensors"):
+        _as_published(weights)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+
+
+def _as_published(weights: Path) -> None:
+    """Names CLIP's tensors as all published checkpoints do: the first releases of transformers 5 know no others."""
+    tensors = load_file(weights)
+    if not any(name.startswith("text_model.") for name in tensors):
+        named = {f"text_model.{name}": tensor for name, tensor in tensors.items()}
+        save_file(named, weights, metadata={"format": "pt"})
 
 
 def _forget_origin(config: Path) -> None:
