@@ -206,7 +206,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     if not isinstance(kind, str) and not (isinstance(kind, list) and is_component(kind)):
         raise ModelError(f"{file} names no pipeline class (_class_name)")
     for name, value in index.items():
-        if isinstance(value, list) and len(value) == 2 and not is_component(value):
+        half = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
+        if half and not is_component(value):  # two numbers are a setting
             raise ModelError(f"{file}: {name} has to be [library, class], it is {value}")
     return index
 
