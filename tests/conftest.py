@@ -15,12 +15,8 @@ import pytest
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folder of a tiny pipeline by family name."""
     import tiny
-    import tiny_dits  # noqa: F401  (each adds its families)
-    import tiny_latest  # noqa: F401
-    import tiny_more  # noqa: F401
-    import tiny_processors  # noqa: F401
-    import tiny_variants  # noqa: F401
 
+    tiny.load_builders()
     root = tmp_path_factory.mktemp("tiny")
 
     def folder(name: str) -> Path:

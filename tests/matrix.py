@@ -66,7 +66,53 @@ UNSEEN = {
 }
 """Families added after the code was written, to see whether it finds its way."""
 
-ALL = NAMED | MADE_ON | UNSEEN
+REST = {
+    "sd15_pag": ("Stable Diffusion 1.x PAG", "StableDiffusionPAGPipeline"),
+    "safe": ("Safe Stable Diffusion", "StableDiffusionPipelineSafe"),
+    "paradigms": ("ParaDiGMS", "StableDiffusionParadigmsPipeline"),
+    "model_editing": ("TIME model editing", "StableDiffusionModelEditingPipeline"),
+    "panorama": ("MultiDiffusion panorama", "StableDiffusionPanoramaPipeline"),
+    "gligen": ("GLIGEN, one box", "StableDiffusionGLIGENPipeline"),
+    "alt_diffusion": ("AltDiffusion", "AltDiffusionPipeline"),
+    "versatile": ("Versatile Diffusion", "VersatileDiffusionTextToImagePipeline"),
+    "vq_diffusion": ("VQ-Diffusion", "VQDiffusionPipeline"),
+    "stable_unclip": ("Stable unCLIP", "StableUnCLIPPipeline"),
+    "unidiffuser": ("UniDiffuser, guidance off", "UniDiffuserPipeline"),
+    "kolors": ("Kolors", "KolorsPipeline"),
+    "kolors_pag": ("Kolors PAG", "KolorsPAGPipeline"),
+    "cosmos2": ("Cosmos-Predict2", "Cosmos2TextToImagePipeline"),
+    "ideogram4": ("Ideogram 4", "Ideogram4Pipeline"),
+    "dreamlite": ("DreamLite", "DreamLitePipeline"),
+    "dreamlite_mobile": ("DreamLite Mobile", "DreamLiteMobilePipeline"),
+    "bria_fibo2": ("Bria FIBO 2", "BriaFibo2Pipeline"),
+    "glm_image": ("GLM-Image", "GlmImagePipeline"),
+    "zimage_omni": ("Z-Image Omni", "ZImageOmniPipeline"),
+    "prx_pixel": ("PRX Pixel", "PRXPixelPipeline"),
+    "joyimage": ("JoyImage", "JoyImageEditPipeline"),
+    "joyimage_plus": ("JoyImage Plus", "JoyImageEditPlusPipeline"),
+    "flux2_klein_kv": ("FLUX.2 klein KV", "Flux2KleinKVPipeline"),
+}
+"""What else diffusers has that makes an image of a text."""
 
-SLOW = ("hidream", "kandinsky5")
-"""Families whose pipeline draws at 1024 pixels whatever it is asked for."""
+ALL = NAMED | MADE_ON | UNSEEN | REST
+
+SLOW = ("kandinsky5",)
+"""Families whose pipeline has thousands of image tokens however small the model is."""
+
+NO_IMAGE_OF_A_TEXT = {
+    "BriaFiboEditPipeline": "edits an image",
+    "HunyuanImageRefinerPipeline": "refines an image",
+    "IFSuperResolutionPipeline": "enlarges an image",
+    "QwenImageEditPipeline": "edits an image",
+    "QwenImageEditPlusPipeline": "edits images",
+    "ShapEPipeline": "makes views of a solid",
+    "StableDiffusionDiffEditPipeline": "edits the latents of an image behind a mask",
+    "StableDiffusionGLIGENTextImagePipeline": "needs images of the things in its boxes",
+    "StableDiffusionPix2PixZeroPipeline": "needs embeddings of what to edit",
+    "StableDiffusionXLInstructPix2PixPipeline": "edits an image",
+    "StableUnCLIPImg2ImgPipeline": "varies an image",
+    "WuerstchenPriorPipeline": "gives an embedding",
+    "OnnxStableDiffusionPipeline": "has no torch modules to read",
+    "StableDiffusionOnnxPipeline": "has no torch modules to read",
+}
+"""Pipelines whose signature says nothing against them and that make no image of a text alone."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 import truths
 from made_up import Design, Truth, pipeline
-from matrix import SLOW, UNSEEN
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
@@ -185,6 +184,14 @@ QUICK = (
     "krea2",
     "kandinsky3",
     "amused",
+    "paradigms",
+    "unidiffuser",
+    "ideogram4",
+    "bria_fibo2",
+    "zimage_omni",
+    "prx_pixel",
+    "joyimage",
+    "joyimage_plus",
 )
 """Of the families the code was not made on, those whose rows, streams or text states are like no other's."""
 
@@ -204,13 +211,6 @@ def test_values_of_other_families(tiny_model: Any, family: str) -> None:
     for key, rows in there.items():
         scale = rows.nan_to_num().abs().max().item() + 1e-6
         assert torch.allclose(rows, back[key].flip(0), atol=1e-3 * scale, equal_nan=True), key
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", [f for f in UNSEEN if f not in SLOW])
-def test_doctor_passes_for_other_families(tiny_model: Any, family: str) -> None:
-    checks = list(diagnose(tiny_model(family)))
-    assert [check.sentence for check in checks if not check.ok] == []
 
 
 def test_lists_are_read_from_the_command_line() -> None:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import tiny_denoisers as nets
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
@@ -27,6 +28,24 @@ class Tiny:
 
 
 FAMILIES: dict[str, Tiny] = {}
+
+
+BUILDERS = (
+    "tiny_more",
+    "tiny_variants",
+    "tiny_older",
+    "tiny_dits",
+    "tiny_latest",
+    "tiny_processors",
+    "tiny_newer",
+)
+"""Modules that each add families."""
+
+
+def load_builders() -> None:
+    """Know every family."""
+    for name in BUILDERS:
+        import_module(name)
 
 
 def family(name: str, **call: Any) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
@@ -98,7 +117,7 @@ def sd(kind: str = "StableDiffusionPipeline", flags: bool | None = None, **chang
         "vae": parts.vae(),
         "text_encoder": parts.clip_text(),
         "tokenizer": tok.clip_tokenizer(),
-        "unet": parts.unet(),
+        "unet": nets.unet(),
         "scheduler": ddim(),
         "safety_checker": checker,
         "feature_extractor": parts.image_processor() if checker else None,
@@ -160,7 +179,7 @@ def _sd15_pag() -> Any:
 def _sdxl() -> Any:
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline
 
-    unet = parts.unet(
+    unet = nets.unet(
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         transformer_layers_per_block=(1, 2),
@@ -183,33 +202,25 @@ def _sdxl() -> Any:
     )
 
 
-def _sd3(third: bool) -> Any:
-    import diffusers
+def sd3_parts(third: bool = True) -> dict[str, Any]:
+    """All of Stable Diffusion 3 but its transformer."""
+    return {
+        "scheduler": flow(shift=3.0),
+        "vae": parts.vae(8, quant=False, shift=0.06),
+        "text_encoder": parts.clip_text(32, seed=1),
+        "tokenizer": tok.clip_tokenizer(),
+        "text_encoder_2": parts.clip_text(32, seed=2),
+        "tokenizer_2": tok.clip_tokenizer(pad="!"),
+        "text_encoder_3": parts.t5_encoder(64) if third else None,
+        "tokenizer_3": tok.t5_tokenizer() if third else None,
+    }
 
-    torch.manual_seed(0)
-    transformer = diffusers.SD3Transformer2DModel(
-        sample_size=32,
-        patch_size=2,
-        in_channels=8,
-        out_channels=8,
-        num_layers=3,
-        attention_head_dim=8,
-        num_attention_heads=4,
-        joint_attention_dim=64,
-        caption_projection_dim=32,
-        pooled_projection_dim=64,
-        pos_embed_max_size=64,
-    )
-    return diffusers.StableDiffusion3Pipeline(
-        transformer=transformer,
-        scheduler=flow(shift=3.0),
-        vae=parts.vae(8, quant=False, shift=0.06),
-        text_encoder=parts.clip_text(32, seed=1),
-        tokenizer=tok.clip_tokenizer(),
-        text_encoder_2=parts.clip_text(32, seed=2),
-        tokenizer_2=tok.clip_tokenizer(pad="!"),
-        text_encoder_3=parts.t5_encoder(64) if third else None,
-        tokenizer_3=tok.t5_tokenizer() if third else None,
+
+def _sd3(third: bool) -> Any:
+    from diffusers import StableDiffusion3Pipeline
+
+    return StableDiffusion3Pipeline(
+        transformer=nets.sd3_transformer(num_layers=3), **sd3_parts(third)
     )
 
 
@@ -224,20 +235,10 @@ def _sd3_no_t5() -> Any:
 
 
 def _flux() -> Any:
-    from diffusers import FluxPipeline, FluxTransformer2DModel
+    from diffusers import FluxPipeline
 
-    torch.manual_seed(0)
-    transformer = FluxTransformer2DModel(
-        patch_size=1,
-        in_channels=16,
-        num_layers=2,
-        num_single_layers=2,
-        attention_head_dim=16,
-        num_attention_heads=2,
-        joint_attention_dim=32,
-        pooled_projection_dim=32,
-        guidance_embeds=True,
-        axes_dims_rope=(4, 4, 8),
+    transformer = nets.flux_like(
+        "FluxTransformer2DModel", pooled_projection_dim=32, guidance_embeds=True
     )
     return FluxPipeline(
         scheduler=flow(use_dynamic_shifting=True),
@@ -341,11 +342,7 @@ def _sana() -> Any:
 
 @family("qwenimage", **SMALL, true_cfg_scale=4.0, negative_prompt="bad")
 def _qwenimage() -> Any:
-    from diffusers import (
-        AutoencoderKLQwenImage,
-        QwenImagePipeline,
-        QwenImageTransformer2DModel,
-    )
+    from diffusers import QwenImagePipeline, QwenImageTransformer2DModel
 
     torch.manual_seed(0)
     transformer = QwenImageTransformer2DModel(
@@ -358,18 +355,9 @@ def _qwenimage() -> Any:
         joint_attention_dim=32,
         axes_dims_rope=(8, 4, 4),
     )
-    codec = AutoencoderKLQwenImage(
-        base_dim=8,
-        z_dim=4,
-        dim_mult=[1, 2, 2],
-        num_res_blocks=1,
-        temperal_downsample=[False, True],
-        latents_mean=[0.0] * 4,
-        latents_std=[1.0] * 4,
-    )
     return QwenImagePipeline(
         scheduler=flow(use_dynamic_shifting=True),
-        vae=codec,
+        vae=parts.qwen_image_vae(),
         text_encoder=parts.qwen25_vl(),
         tokenizer=tok.qwen_tokenizer(),
         transformer=transformer,
@@ -378,58 +366,29 @@ def _qwenimage() -> Any:
 
 @family("zimage", **SMALL, guidance_scale=4.0)
 def _zimage() -> Any:
-    from diffusers import ZImagePipeline, ZImageTransformer2DModel
+    from diffusers import ZImagePipeline
 
-    torch.manual_seed(0)
-    transformer = ZImageTransformer2DModel(
-        all_patch_size=(2,),
-        all_f_patch_size=(1,),
-        in_channels=8,
-        dim=32,
-        n_layers=2,
-        n_refiner_layers=1,
-        n_heads=2,
-        n_kv_heads=2,
-        cap_feat_dim=32,
-        axes_dims=[8, 4, 4],
-        axes_lens=[256, 64, 64],
-    )
-    with torch.no_grad():  # made by torch.empty
-        transformer.x_pad_token.normal_(std=0.02)
-        transformer.cap_pad_token.normal_(std=0.02)
     return ZImagePipeline(
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.vae(8, shift=0.1),
         text_encoder=parts.qwen3(),
         tokenizer=tok.qwen_tokenizer(1024),
-        transformer=transformer,
+        transformer=nets.zimage_transformer(),
     )
 
 
 @family("kandinsky22", height=64, width=64, num_inference_steps=2, prior_num_inference_steps=2)
 def _kandinsky22() -> Any:
-    from diffusers import (
-        DDIMScheduler,
-        KandinskyV22CombinedPipeline,
-        PriorTransformer,
-        UnCLIPScheduler,
-    )
+    from diffusers import DDIMScheduler, KandinskyV22CombinedPipeline, UnCLIPScheduler
 
-    torch.manual_seed(0)
-    prior = PriorTransformer(
-        num_attention_heads=2, attention_head_dim=16, num_layers=3, embedding_dim=32
-    )
-    with torch.no_grad():
-        prior.clip_std.fill_(1.0)
-        prior.clip_mean.zero_()
-    unet = parts.simple_cross_unet(
+    unet = nets.simple_cross_unet(
         out_channels=8, addition_embed_type="image", encoder_hid_dim_type="image_proj"
     )
     return KandinskyV22CombinedPipeline(
         unet=unet,
         scheduler=DDIMScheduler(clip_sample=False),
         movq=parts.movq(),
-        prior_prior=prior,
+        prior_prior=nets.prior(3),
         prior_image_encoder=parts.clip_vision(),
         prior_text_encoder=parts.clip_text(32),
         prior_tokenizer=tok.clip_tokenizer(),
@@ -504,7 +463,7 @@ def _stable_cascade() -> Any:
 def _deepfloyd() -> Any:
     from diffusers import DDPMScheduler, IFPipeline
 
-    unet = parts.simple_cross_unet(
+    unet = nets.simple_cross_unet(
         sample_size=32,
         in_channels=3,
         out_channels=6,
@@ -549,7 +508,7 @@ def _img2img() -> Any:
 
 @family("pix2pix", num_inference_steps=2)
 def _pix2pix() -> Any:
-    return sd("StableDiffusionInstructPix2PixPipeline", unet=parts.unet(in_channels=8))
+    return sd("StableDiffusionInstructPix2PixPipeline", unet=nets.unet(in_channels=8))
 
 
 @family("video", **SMALL)

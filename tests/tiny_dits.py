@@ -2,43 +2,11 @@
 
 from typing import Any
 
+import tiny_denoisers as nets
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
 from tiny import SMALL, family, flow
-
-
-def flux2_vae() -> Any:
-    from diffusers import AutoencoderKLFlux2
-
-    torch.manual_seed(0)
-    return AutoencoderKLFlux2(
-        block_out_channels=(8, 16),
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        layers_per_block=1,
-        latent_channels=4,
-        norm_num_groups=4,
-        sample_size=32,
-    )
-
-
-def flux2_transformer(joint: int, guidance: bool) -> Any:
-    from diffusers import Flux2Transformer2DModel
-
-    torch.manual_seed(0)
-    return Flux2Transformer2DModel(
-        patch_size=1,
-        in_channels=16,
-        num_layers=2,
-        num_single_layers=2,
-        attention_head_dim=16,
-        num_attention_heads=2,
-        joint_attention_dim=joint,
-        timestep_guidance_channels=16,
-        axes_dims_rope=(4, 4, 4, 4),
-        **({} if guidance else {"guidance_embeds": False}),  # older releases have no other
-    )
 
 
 @family("flux2", **SMALL, text_encoder_out_layers="[1, 2, 3]")
@@ -78,10 +46,10 @@ def _flux2() -> Any:
     )
     return Flux2Pipeline(
         scheduler=flow(use_dynamic_shifting=True),
-        vae=flux2_vae(),
+        vae=parts.flux2_vae(),
         text_encoder=encoder,
         tokenizer=tokenizer,
-        transformer=flux2_transformer(96, True),
+        transformer=nets.flux2_transformer(96, True),
     )
 
 
@@ -92,16 +60,19 @@ def _flux2_klein() -> Any:
 
     return Flux2KleinPipeline(
         scheduler=flow(use_dynamic_shifting=True),
-        vae=flux2_vae(),
+        vae=parts.flux2_vae(),
         text_encoder=parts.qwen3(causal=True),
         tokenizer=tok.qwen_tokenizer(1024),
-        transformer=flux2_transformer(96, False),
+        transformer=nets.flux2_transformer(96, False),
     )
 
 
-@family("hidream", **SMALL)
+@family("hidream", num_inference_steps=2)
 def _hidream() -> Any:
-    """Four text encoders; every block is given a layer of Llama of its own."""
+    """Four text encoders; every block is given a layer of Llama of its own.
+
+    It draws 128 x 128 latents whatever it is asked for: here they are pixels, in large patches.
+    """
     from diffusers import HiDreamImagePipeline, HiDreamImageTransformer2DModel
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -123,7 +94,7 @@ def _hidream() -> Any:
     )
     torch.manual_seed(0)
     transformer = HiDreamImageTransformer2DModel(
-        patch_size=2,
+        patch_size=4,
         in_channels=4,
         out_channels=4,
         num_layers=2,
@@ -135,13 +106,13 @@ def _hidream() -> Any:
         num_routed_experts=2,
         num_activated_experts=1,
         axes_dims_rope=(4, 4, 8),
-        max_resolution=(16, 16),
+        max_resolution=(128, 128),
         llama_layers=[0, 1, 2],
         force_inference_output=True,
     )
     return HiDreamImagePipeline(
         scheduler=flow(),
-        vae=parts.vae(shift=0.1),
+        vae=parts.vae(shift=0.1, blocks=1, attends=False),
         text_encoder=parts.clip_text(32, seed=1, positions=248),
         tokenizer=tok.clip_tokenizer(max_length=248),
         text_encoder_2=parts.clip_text(32, seed=2, positions=248),
@@ -260,29 +231,12 @@ def _hunyuanimage() -> Any:
     )
 
 
-def _flux_like(kind: str, **settings: Any) -> Any:
-    import diffusers
-
-    torch.manual_seed(0)
-    shared: dict[str, Any] = {
-        "patch_size": 1,
-        "in_channels": 16,
-        "num_layers": 2,
-        "num_single_layers": 2,
-        "attention_head_dim": 16,
-        "num_attention_heads": 2,
-        "joint_attention_dim": 32,
-        "axes_dims_rope": (4, 4, 8),
-    }
-    return getattr(diffusers, kind)(**(shared | settings))
-
-
 @family("bria", **SMALL, negative_prompt="bad")
 def _bria() -> Any:
     from diffusers import BriaPipeline
 
     return BriaPipeline(
-        transformer=_flux_like("BriaTransformer2DModel", axes_dims_rope=[4, 4, 8]),
+        transformer=nets.flux_like("BriaTransformer2DModel", axes_dims_rope=[4, 4, 8]),
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.vae(4, quant=False, shift=0.0),
         text_encoder=parts.t5_encoder(),
@@ -331,7 +285,7 @@ def _bria_fibo() -> Any:
         out_channels=12,
         is_residual=True,
     )
-    transformer = _flux_like(
+    transformer = nets.flux_like(
         "BriaFiboTransformer2DModel",
         joint_attention_dim=64,
         text_encoder_dim=32,
@@ -357,7 +311,7 @@ def _ovis() -> Any:
         vae=parts.vae(4, quant=False, shift=0.1),
         text_encoder=parts.qwen3(),
         tokenizer=tok.qwen_tokenizer(1024),
-        transformer=_flux_like("OvisImageTransformer2DModel", out_channels=16),
+        transformer=nets.flux_like("OvisImageTransformer2DModel", out_channels=16),
     )
 
 
@@ -371,7 +325,7 @@ def _longcat() -> Any:
         text_encoder=parts.qwen25_vl(),
         tokenizer=tok.qwen_tokenizer(),
         text_processor=None,
-        transformer=_flux_like(
+        transformer=nets.flux_like(
             "LongCatImageTransformer2DModel",
             in_channels=64,
             pooled_projection_dim=32,
@@ -414,7 +368,7 @@ def _ernie() -> Any:
     )
     return ErnieImagePipeline(
         transformer=transformer,
-        vae=flux2_vae(),
+        vae=parts.flux2_vae(),
         text_encoder=encoder,
         tokenizer=tokenizer,
         scheduler=flow(),

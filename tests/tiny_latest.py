@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import tiny_denoisers as nets
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
 from tiny import SMALL, family, flow
 
 
-def qwen3_vl(generates: bool = False) -> Any:
+def qwen3_vl(generates: bool = False, layers: int = 3) -> Any:
     """Qwen3-VL, whose vision half stays silent."""
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLModel
 
@@ -16,7 +17,7 @@ def qwen3_vl(generates: bool = False) -> Any:
         "vocab_size": tok.qwen_size(),
         "hidden_size": 32,
         "intermediate_size": 64,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
@@ -55,7 +56,7 @@ def qwen3_vl(generates: bool = False) -> Any:
 @family("krea2", **SMALL, negative_prompt="bad")
 def _krea2() -> Any:
     """Text states of several layers per token, pads in the middle of the template."""
-    from diffusers import AutoencoderKLQwenImage, Krea2Pipeline, Krea2Transformer2DModel
+    from diffusers import Krea2Pipeline, Krea2Transformer2DModel
 
     torch.manual_seed(0)
     transformer = Krea2Transformer2DModel(
@@ -75,18 +76,9 @@ def _krea2() -> Any:
         num_refiner_text_blocks=1,
         axes_dims_rope=(4, 6, 6),
     )
-    codec = AutoencoderKLQwenImage(
-        base_dim=8,
-        z_dim=4,
-        dim_mult=[1, 2, 2],
-        num_res_blocks=1,
-        temperal_downsample=[False, True],
-        latents_mean=[0.0] * 4,
-        latents_std=[1.0] * 4,
-    )
     return Krea2Pipeline(
         scheduler=flow(use_dynamic_shifting=True),
-        vae=codec,
+        vae=parts.qwen_image_vae(),
         text_encoder=qwen3_vl(),
         tokenizer=tok.qwen_tokenizer(),
         transformer=transformer,
@@ -126,18 +118,10 @@ def _kandinsky21() -> Any:
     from diffusers import (
         DDIMScheduler,
         KandinskyCombinedPipeline,
-        PriorTransformer,
         UnCLIPScheduler,
     )
     from diffusers.pipelines.kandinsky.text_encoder import MCLIPConfig, MultilingualCLIP
 
-    torch.manual_seed(0)
-    prior = PriorTransformer(
-        num_attention_heads=2, attention_head_dim=16, num_layers=2, embedding_dim=32
-    )
-    with torch.no_grad():
-        prior.clip_std.fill_(1.0)
-        prior.clip_mean.zero_()
     encoder = MultilingualCLIP(
         MCLIPConfig(
             numDims=32,
@@ -150,7 +134,7 @@ def _kandinsky21() -> Any:
             max_position_embeddings=128,
         )
     )
-    unet = parts.simple_cross_unet(
+    unet = nets.simple_cross_unet(
         out_channels=8,
         addition_embed_type="text_image",
         addition_embed_type_num_heads=2,
@@ -163,7 +147,7 @@ def _kandinsky21() -> Any:
         unet=unet,
         scheduler=DDIMScheduler(clip_sample=False),
         movq=parts.movq(),
-        prior_prior=prior,
+        prior_prior=nets.prior(2),
         prior_image_encoder=parts.clip_vision(),
         prior_text_encoder=parts.clip_text(32),
         prior_tokenizer=tok.clip_tokenizer(),
@@ -207,7 +191,7 @@ def _semantic() -> Any:
 def _inpaint() -> Any:
     from tiny import sd
 
-    return sd("StableDiffusionInpaintPipeline", unet=parts.unet(in_channels=9))
+    return sd("StableDiffusionInpaintPipeline", unet=nets.unet(in_channels=9))
 
 
 @family("controlnet", **SMALL)
@@ -215,7 +199,7 @@ def _controlnet() -> Any:
     from diffusers import ControlNetModel
     from tiny import sd
 
-    unet = parts.unet()
+    unet = nets.unet()
     return sd(
         "StableDiffusionControlNetPipeline", unet=unet, controlnet=ControlNetModel.from_unet(unet)
     )
@@ -280,7 +264,7 @@ def _audio() -> Any:
             normalize_before=False,
         )
     )
-    unet = parts.unet(
+    unet = nets.unet(
         class_embed_type="simple_projection",
         projection_class_embeddings_input_dim=32,
         class_embeddings_concat=True,

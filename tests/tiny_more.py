@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import tiny_denoisers as nets
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
@@ -142,7 +143,7 @@ def _lcm() -> Any:
         vae=parts.vae(),
         text_encoder=parts.clip_text(),
         tokenizer=tok.clip_tokenizer(),
-        unet=parts.unet(time_cond_proj_dim=16),
+        unet=nets.unet(time_cond_proj_dim=16),
         scheduler=LCMScheduler(),
         safety_checker=None,
         feature_extractor=None,

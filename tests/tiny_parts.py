@@ -1,4 +1,4 @@
-"""Tiny random text encoders, codecs and denoisers, with the structure of the real ones."""
+"""Tiny random text encoders, codecs and other parts, with the structure of the real ones."""
 
 from typing import Any
 
@@ -35,13 +35,13 @@ def clip_text(
     return (CLIPTextModelWithProjection if projection else CLIPTextModel)(config)
 
 
-def t5_encoder(width: int = 32, layers: int = 2) -> Any:
+def t5_encoder(width: int = 32, layers: int = 2, words: int | None = None) -> Any:
     from transformers import T5Config, T5EncoderModel
 
     torch.manual_seed(0)
     return T5EncoderModel(
         T5Config(
-            vocab_size=tok.t5_size() + 8,
+            vocab_size=words or tok.t5_size() + 8,
             d_model=width,
             d_kv=8,
             d_ff=64,
@@ -176,8 +176,9 @@ def vae(
     shift: float | None = None,
     blocks: int = 2,
     channels: int = 3,
+    attends: bool = True,
 ) -> Any:
-    """A codec that makes images 2 ** (blocks - 1) times as large as its latents."""
+    """A codec that makes images 2 ** (blocks - 1) times as large as its latents; large ones better not attend."""
     from diffusers import AutoencoderKL
 
     torch.manual_seed(0)
@@ -192,8 +193,58 @@ def vae(
         norm_num_groups=4,
         sample_size=32,
         shift_factor=shift,
+        mid_block_add_attention=attends,
         use_quant_conv=quant,
         use_post_quant_conv=quant,
+    )
+
+
+def wan_vae(factor: int = 2) -> Any:
+    """The codec of the Wan video models, which image models share: twice as large as its latents, whatever it says."""
+    from diffusers import AutoencoderKLWan
+
+    torch.manual_seed(0)
+    return AutoencoderKLWan(
+        base_dim=8,
+        z_dim=4,
+        dim_mult=[1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False],
+        latents_mean=[0.0] * 4,
+        latents_std=[1.0] * 4,
+        scale_factor_spatial=factor,
+        scale_factor_temporal=1,
+    )
+
+
+def qwen_image_vae() -> Any:
+    """The codec of Qwen-Image, which other models share."""
+    from diffusers import AutoencoderKLQwenImage
+
+    torch.manual_seed(0)
+    return AutoencoderKLQwenImage(
+        base_dim=8,
+        z_dim=4,
+        dim_mult=[1, 2, 2],
+        num_res_blocks=1,
+        temperal_downsample=[False, True],
+        latents_mean=[0.0] * 4,
+        latents_std=[1.0] * 4,
+    )
+
+
+def flux2_vae() -> Any:
+    from diffusers import AutoencoderKLFlux2
+
+    torch.manual_seed(0)
+    return AutoencoderKLFlux2(
+        block_out_channels=(8, 16),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        layers_per_block=1,
+        latent_channels=4,
+        norm_num_groups=4,
+        sample_size=32,
     )
 
 
@@ -212,36 +263,6 @@ def movq() -> Any:
         num_vq_embeddings=12,
         vq_embed_dim=4,
     )
-
-
-def unet(**changes: Any) -> Any:
-    """The UNet of SD 1.x in small."""
-    from diffusers import UNet2DConditionModel
-
-    torch.manual_seed(0)
-    settings: dict[str, Any] = {
-        "sample_size": 16,
-        "layers_per_block": 1,
-        "block_out_channels": (16, 32),
-        "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
-        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
-        "cross_attention_dim": 32,
-        "attention_head_dim": 4,
-        "norm_num_groups": 4,
-    }
-    return UNet2DConditionModel(**(settings | changes))
-
-
-def simple_cross_unet(**changes: Any) -> Any:
-    """The UNet of DeepFloyd IF and of Kandinsky 2.2 in small."""
-    settings: dict[str, Any] = {
-        "down_block_types": ("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D"),
-        "mid_block_type": "UNetMidBlock2DSimpleCrossAttn",
-        "up_block_types": ("SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
-        "encoder_hid_dim": 32,
-        "resnet_time_scale_shift": "scale_shift",
-    }
-    return unet(**(settings | changes))
 
 
 def safety_checker(flags: bool) -> Any:

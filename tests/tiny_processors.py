@@ -70,11 +70,7 @@ def _qwenimage21() -> Any:
 @family("nucleus", **SMALL, negative_prompt="bad", return_index=-2)
 def _nucleus() -> Any:
     """Experts chosen token by token."""
-    from diffusers import (
-        AutoencoderKLQwenImage,
-        NucleusMoEImagePipeline,
-        NucleusMoEImageTransformer2DModel,
-    )
+    from diffusers import NucleusMoEImagePipeline, NucleusMoEImageTransformer2DModel
 
     torch.manual_seed(0)
     transformer = NucleusMoEImageTransformer2DModel(
@@ -90,27 +86,18 @@ def _nucleus() -> Any:
         moe_enabled=False,
         capacity_factors=[8.0, 8.0],
     )
-    codec = AutoencoderKLQwenImage(
-        base_dim=8,
-        z_dim=4,
-        dim_mult=[1, 2, 2],
-        num_res_blocks=1,
-        temperal_downsample=[False, True],
-        latents_mean=[0.0] * 4,
-        latents_std=[1.0] * 4,
-    )
     return NucleusMoEImagePipeline(
         transformer=transformer,
         scheduler=flow(use_dynamic_shifting=True),
-        vae=codec,
+        vae=parts.qwen_image_vae(),
         text_encoder=qwen3_vl(generates=True),
         processor=qwen3_vl_processor(),
     )
 
 
-@family("kandinsky5", height=1024, width=1024, num_inference_steps=2)
+@family("kandinsky5", num_inference_steps=2)
 def _kandinsky5() -> Any:
-    """Feature maps with the channels last; one of seven sizes, the smallest 1024 x 1024."""
+    """Feature maps with the channels last; one of seven sizes of about 128 x 128 latents, here pixels."""
     from diffusers import Kandinsky5T2IPipeline, Kandinsky5Transformer3DModel
     from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
 
@@ -123,15 +110,15 @@ def _kandinsky5() -> Any:
         time_dim=16,
         out_visual_dim=4,
         patch_size=(1, 2, 2),
-        model_dim=16,
-        ff_dim=32,
+        model_dim=8,
+        ff_dim=16,
         num_text_blocks=1,
         num_visual_blocks=2,
         axes_dims=(4, 2, 2),
     )
     return Kandinsky5T2IPipeline(
         transformer=transformer,
-        vae=parts.vae(blocks=4),
+        vae=parts.vae(blocks=1, attends=False),
         text_encoder=parts.qwen25_vl(),
         tokenizer=Qwen2_5_VLProcessor(
             Qwen2VLImageProcessor(patch_size=4),

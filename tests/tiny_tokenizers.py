@@ -111,7 +111,7 @@ def t5_tokenizer(max_length: int = 512) -> Any:
     return T5Tokenizer(vocab=scored, extra_ids=4, model_max_length=max_length)
 
 
-def qwen_tokenizer(max_length: int = 4096) -> Any:
+def qwen_tokenizer(max_length: int = 4096, **more: Any) -> Any:
     from transformers import Qwen2Tokenizer
 
     vocab, merges = _bytelevel(QWEN_SPECIALS)
@@ -124,6 +124,7 @@ def qwen_tokenizer(max_length: int = 4096) -> Any:
         additional_special_tokens=list(QWEN_SPECIALS),
         model_max_length=max_length,
         padding_side="right",
+        **more,
     )
     tokenizer.chat_template = CHAT
     return tokenizer

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import tiny_denoisers as nets
 import tiny_parts as parts
 import tiny_tokenizers as tok
 import torch
-from tiny import SMALL, family, flow, moved, sd
+from tiny import SMALL, family, moved, sd, sd3_parts
 
 
 @family("sd2", **SMALL)
@@ -14,7 +15,7 @@ def _sd2() -> Any:
     from diffusers import DDIMScheduler
 
     return sd(
-        unet=parts.unet(use_linear_projection=True, attention_head_dim=(2, 4)),
+        unet=nets.unet(use_linear_projection=True, attention_head_dim=(2, 4)),
         scheduler=DDIMScheduler(
             prediction_type="v_prediction", rescale_betas_zero_snr=True, clip_sample=False
         ),
@@ -30,39 +31,6 @@ def _sdxl_pag() -> Any:
     return StableDiffusionXLPAGPipeline(**given, pag_applied_layers=["mid"])
 
 
-def sd3_transformer(**changes: Any) -> Any:
-    from diffusers import SD3Transformer2DModel
-
-    torch.manual_seed(0)
-    settings: dict[str, Any] = {
-        "sample_size": 32,
-        "patch_size": 2,
-        "in_channels": 8,
-        "out_channels": 8,
-        "num_layers": 4,
-        "attention_head_dim": 8,
-        "num_attention_heads": 4,
-        "joint_attention_dim": 64,
-        "caption_projection_dim": 32,
-        "pooled_projection_dim": 64,
-        "pos_embed_max_size": 64,
-    }
-    return SD3Transformer2DModel(**(settings | changes))
-
-
-def _sd3_parts() -> dict[str, Any]:
-    return {
-        "scheduler": flow(shift=3.0),
-        "vae": parts.vae(8, quant=False, shift=0.06),
-        "text_encoder": parts.clip_text(32, seed=1),
-        "tokenizer": tok.clip_tokenizer(),
-        "text_encoder_2": parts.clip_text(32, seed=2),
-        "tokenizer_2": tok.clip_tokenizer(pad="!"),
-        "text_encoder_3": parts.t5_encoder(64),
-        "tokenizer_3": tok.t5_tokenizer(),
-    }
-
-
 @family(
     "sd35",
     height=32,
@@ -76,8 +44,8 @@ def _sd35() -> Any:
     """SD 3.5 medium: dual attention, and skip-layer guidance, which calls the denoiser once more in some steps."""
     from diffusers import StableDiffusion3Pipeline
 
-    transformer = sd3_transformer(dual_attention_layers=(0, 1), qk_norm="rms_norm")
-    return StableDiffusion3Pipeline(transformer=transformer, **_sd3_parts())
+    transformer = nets.sd3_transformer(dual_attention_layers=(0, 1), qk_norm="rms_norm")
+    return StableDiffusion3Pipeline(transformer=transformer, **sd3_parts())
 
 
 @family("sd3_pag", **SMALL, pag_scale=3.0)
@@ -85,7 +53,7 @@ def _sd3_pag() -> Any:
     from diffusers import StableDiffusion3PAGPipeline
 
     return StableDiffusion3PAGPipeline(
-        transformer=sd3_transformer(), pag_applied_layers=["blocks.1"], **_sd3_parts()
+        transformer=nets.sd3_transformer(), pag_applied_layers=["blocks.1"], **sd3_parts()
     )
 
 
@@ -202,7 +170,7 @@ def _ldm() -> Any:
         vqvae=parts.vae(blocks=4),
         bert=bert,
         tokenizer=tok.clip_tokenizer(),
-        unet=parts.unet(sample_size=8),
+        unet=nets.unet(sample_size=8),
         scheduler=ddim(),
     )
 
@@ -355,16 +323,10 @@ def _kandinsky3() -> Any:
 )
 def _unclip() -> Any:
     """DALL-E 2: a prior, a decoder, two super-resolution stages, of which the prompt reaches two."""
-    from diffusers import PriorTransformer, UnCLIPPipeline, UnCLIPScheduler, UNet2DModel
+    from diffusers import UnCLIPPipeline, UnCLIPScheduler, UNet2DModel
 
     torch.manual_seed(0)
-    prior = PriorTransformer(
-        num_attention_heads=2, attention_head_dim=16, num_layers=2, embedding_dim=32
-    )
-    with torch.no_grad():
-        prior.clip_std.fill_(1.0)
-        prior.clip_mean.zero_()
-    decoder = parts.unet(
+    decoder = nets.unet(
         sample_size=32,
         in_channels=3,
         out_channels=6,
@@ -392,7 +354,7 @@ def _unclip() -> Any:
         return UnCLIPScheduler(num_train_timesteps=1000, **settings)
 
     return UnCLIPPipeline(
-        prior=prior,
+        prior=nets.prior(2),
         decoder=decoder,
         text_encoder=parts.clip_text(32),
         tokenizer=tok.clip_tokenizer(),

@@ -128,6 +128,31 @@ UNSEEN = {
     "lumina2": Truth("layers.1", lambda out: out[:, -4:], slice(0, 1), 1),
     "kandinsky5": Truth("visual_transformer_blocks.1", lambda out: out, slice(0, 1), 1),
     "hidream": Truth("double_stream_blocks.1", tuple_item(0), SECOND_HALF),
+    "safe": Truth("mid_block", lambda out: out, MIDDLE_THIRD, component="unet"),
+    "paradigms": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "model_editing": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "panorama": Truth("mid_block", lambda out: out, slice(1, 2), component="unet"),
+    "gligen": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "alt_diffusion": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "versatile": Truth("mid_block", lambda out: out, SECOND_HALF, component="image_unet"),
+    "vq_diffusion": Truth("transformer_blocks.1", lambda out: out, slice(1, 2)),
+    "stable_unclip": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "unidiffuser": Truth(
+        "transformer.transformer_in_blocks.0", lambda out: out[:, -64:], ALL, component="unet"
+    ),
+    "kolors": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "kolors_pag": Truth("mid_block", lambda out: out, MIDDLE_THIRD, component="unet"),
+    "cosmos2": Truth("transformer_blocks.1", lambda out: out, ALL, 1),
+    "ideogram4": Truth("layers.1", lambda out: out[:, 128:], ALL),
+    "dreamlite": Truth("mid_block", lambda out: out, slice(1, 2), component="unet"),
+    "dreamlite_mobile": Truth("mid_block", lambda out: out, slice(0, 1), component="unet"),
+    "bria_fibo2": Truth("layers.2", lambda out: out[:, -64:], slice(0, 1), 1),
+    "glm_image": Truth("transformer_blocks.1", tuple_item(0), slice(0, 1), 1),
+    "zimage_omni": Truth("layers.1", lambda out: out[:, -64:], slice(0, 1)),
+    "prx_pixel": Truth("blocks.1", lambda out: out, slice(1, 2)),
+    "joyimage": Truth("double_blocks.0", tuple_item(0), ALL, 1),
+    "joyimage_plus": Truth("double_blocks.0", tuple_item(0), SECOND_HALF),
+    "flux2_klein_kv": Truth("single_transformer_blocks.0", lambda out: out[:, 512:], ALL),
 }
 """Families that the package was not made on, and those that make one image at a time."""
 

@@ -16,6 +16,7 @@ from torch import nn
 from t2iprobe.capture import find_module, unwrap
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.schedulers import put_scheduler
+from t2iprobe.models.kinds import refusal
 from t2iprobe.models.sites import denoiser_blocks
 
 # What denoisers of diffusers call the noise level they are given, most specific first.
@@ -194,7 +195,7 @@ class Model:
         }
 
     def tokenizer(self, encoder: str) -> Any | None:
-        """The tokenizer that belongs to a text encoder, found by name, else the only one there is.
+        """The tokenizer that belongs to a text encoder, found by name, else the one whose vocabulary is most like its.
 
         Pipelines call it tokenizer, tokenizer_2, prior_tokenizer, processor, ...; a processor holds one inside.
         """
@@ -202,7 +203,14 @@ class Model:
         for old in ("text_encoder", "encoder", "bert"):
             if old in encoder and encoder.replace(old, "tokenizer") in parts:
                 return parts[encoder.replace(old, "tokenizer")]
-        return next(iter(parts.values())) if parts else None
+        table = word_table(self.modules[encoder])
+        if table is None or len(parts) < 2:
+            return next(iter(parts.values()), None)
+        return min(parts.values(), key=lambda part: abs(table.num_embeddings - _vocabulary(part)))
+
+
+def _vocabulary(tokenizer: Any) -> int:
+    return len(tokenizer) if hasattr(tokenizer, "__len__") else 0
 
 
 def call_names(pipeline: type) -> list[str]:
@@ -214,23 +222,8 @@ def check_takes_prompt(pipeline: type, name: str) -> None:
     """Refuse pipelines that do not make an image from a text alone, as far as the signature of their class tells.
 
     Raises:
-        ModelError: no prompt, an image is needed, or the output is a video or sound.
+        ModelError: no prompt, an image is needed, or the output is a video, sound or something else.
     """
-    names, kind = call_names(pipeline), pipeline.__name__
-    if "prompt" not in names:
-        raise ModelError(
-            f"{name}: {kind} takes no prompt, so there is nothing to compose; use a text-to-image checkpoint"
-        )
-    if "strength" in names and {"image", "mask_image"} & set(names):
-        raise ModelError(
-            f"{name}: {kind} is an image-to-image pipeline and needs an image; use the text-to-image checkpoint"
-        )
-    if "num_frames" in names:
-        raise ModelError(f"{name}: {kind} makes videos; use a text-to-image checkpoint")
-    if any(n == "duration" or n.startswith("audio_") for n in names):
-        raise ModelError(f"{name}: {kind} makes sound; use a text-to-image checkpoint")
-    if "image" in names and not {"height", "width"} & set(names):
-        raise ModelError(
-            f"{name}: {kind} takes the size of its output from an image, so it seems to need an image; use a"
-            " text-to-image checkpoint"
-        )
+    why = refusal(inspect.unwrap(pipeline.__call__))
+    if why is not None:
+        raise ModelError(f"{name}: {pipeline.__name__} {why}; use a text-to-image checkpoint")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.trace import Event
+from t2iprobe.models.kinds import IMAGE_FIELDS
 from t2iprobe.models.sites import Stream
 
 _NEAR = 0.1
@@ -72,7 +73,7 @@ def images_differ(alone: Sequence[Any], together: Any, dtype: str) -> bool:
 
 def _values(output: Any) -> Tensor | None:
     """The images of an output, one per row; None where they are no numbers."""
-    for name in ("images", "image"):
+    for name in IMAGE_FIELDS:
         images = getattr(output, name, None)
         if isinstance(images, Tensor) and images.is_floating_point():
             return images.float().cpu()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError
+from t2iprobe.models.kinds import IMAGE_FIELDS
 from t2iprobe.models.model import Model
 
 _STEP_NAMES = ("steps", "num_steps", "n_steps", "sampling_steps")
@@ -65,7 +66,7 @@ def images_of(output: Any, class_name: str) -> Any:
     Raises:
         ModelError: there are none; video and audio pipelines end here.
     """
-    for name in ("images", "image"):
+    for name in IMAGE_FIELDS:
         images = getattr(output, name, None)
         if images is not None:
             return images

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from t2iprobe.models.calibration.trace import Call
+from t2iprobe.models.calibration.trace import Call, Print
 
 
 def image_counts(
@@ -11,11 +11,14 @@ def image_counts(
     """Possible numbers of image tokens, with their (height, width), from what the denoiser is given to denoise."""
     name = next((key for key in call.arguments if key != argument), argument)
     shape = call.arguments[name][0].shape
+    if len(shape) >= 5 and shape[0] > 1:  # patches that are cut outside
+        return (shape[0],), {shape[0]: rectangle(shape[0], size)}
     if len(shape) >= 3:
         height, width = shape[-3:-1] if channels_are_last(shape, size) else shape[-2:]
     elif len(shape) == 2:
-        height, width = rectangle(shape[0], size)
-        return (shape[0],), ({shape[0]: (height, width)} if height else {})
+        n = _filled(call.arguments[name][0])
+        height, width = rectangle(n, size)
+        return (n,), ({n: (height, width)} if height else {})
     else:
         return (), {}
     grids: dict[int, tuple[int, int]] = {}
@@ -24,6 +27,24 @@ def image_counts(
             grids.setdefault(height * width // patch**2, (height // patch, width // patch))
     likely = [n for n in grids if n * 16 >= height * width]
     return tuple(likely), grids
+
+
+def _filled(row: Print) -> int:
+    """Number of positions of a (tokens, channels) row that are not blank.
+
+    Some families hand image and text over in one length each, zeros standing where the other stream is.
+    """
+    return int((row.sample.abs().amax(-1) > 0).sum()) or row.shape[0]
+
+
+def text_count(call: Call, argument: str, row: int) -> int:
+    """Number of text tokens among the text states of a row: those that the image does not take."""
+    n = call.arguments[argument][row].shape[0]
+    name = next((key for key in call.arguments if key != argument), argument)
+    picture = call.arguments[name][min(row, len(call.arguments[name]) - 1)]
+    if len(picture.shape) != 2 or picture.shape[0] != n:
+        return n
+    return n - _filled(picture) or n
 
 
 def channels_are_last(shape: Sequence[int], size: tuple[int, int]) -> bool:

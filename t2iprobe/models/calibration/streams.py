@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from t2iprobe.models.calibration.grid import channels_are_last
+from t2iprobe.models.calibration.samples import Tokens, equal, likeness
 from t2iprobe.models.calibration.trace import Event, Print
 from t2iprobe.models.sites import Stream
 
@@ -94,41 +95,6 @@ def batch_axis(
     return None
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
-
-
-def equal_start(one: Tensor, other: Tensor) -> int:
-    """How many positions at the front of two (tokens, channels) samples are equal."""
-    n = min(one.shape[0], other.shape[0])
-    differs = (one[:n] != other[:n]).any(-1).nonzero()
-    return int(differs[0]) if len(differs) else n
-
-
-@dataclass
-class _Tokens:
-    """One token tensor in both runs: (tokens, channels) samples of its conditional row."""
-
-    first: Tensor
-    second: Tensor
-    axis: int
-
-    @property
-    def n(self) -> int:
-        return int(self.first.shape[0])
-
-    def leading(self) -> int:
-        """How many positions at the front are equal in both runs."""
-        return equal_start(self.first, self.second)
-
-    def trailing(self) -> int:
-        """How many positions at the end are equal in both runs."""
-        return equal_start(self.first.flip(0), self.second.flip(0))
-
-    def same(self) -> bool:
-        return _equal(self.first, self.second)
-
-
 @dataclass
 class Labeller:
     """Labels the sites of one denoiser from one conditional call in two runs.
@@ -144,9 +110,16 @@ class Labeller:
     by_item: dict[tuple[str, str], Layout] = field(default_factory=dict)
     image_seen: list[int] = field(default_factory=list)
     mixed: bool = False
+    ended: list[tuple[str, int, Layout]] = field(default_factory=list)
+    maps: bool = False
+    n_alone: int | None = None
 
     def run(
-        self, first: Sequence[Event], second: Sequence[Event], double: Sequence[Event] | None
+        self,
+        first: Sequence[Event],
+        second: Sequence[Event],
+        double: Sequence[Event] | None,
+        later: Sequence[Event] = (),
     ) -> dict[str, dict[Stream, Reading]]:
         """Readings by path and stream, in the order in which the sites run.
 
@@ -154,17 +127,20 @@ class Labeller:
             first: what the sites saw with one prompt.
             second: the same with another prompt.
             double: the same with both prompts in one batch; None where batches fail.
+            later: the same with the first prompt in the next step, where that was watched.
         """
         if self.text is not None:
             self.known.append((self.text, Layout(text=ALL)))
         found: dict[str, dict[Stream, Reading]] = {}
-        inputs: dict[str, dict[str, tuple[_Tokens, Layout]]] = {}
+        inputs: dict[str, dict[str, tuple[Tokens, Layout]]] = {}
         for index, event in enumerate(first):
             twice = double[index].tensors if double and index < len(double) else {}
+            after = later[index].tensors if index < len(later) else {}
+            others = second[index].tensors
             tokens = {
                 name: pair
                 for name, one in event.tensors.items()
-                if (pair := self._pair(one, second[index].tensors.get(name), twice.get(name)))
+                if (pair := self._pair(one, others.get(name), twice.get(name), after.get(name)))
             }
             if event.kind == "in":
                 inputs[event.path] = self._inputs(event, tokens)
@@ -179,7 +155,9 @@ class Labeller:
                 )
         return found
 
-    def _pair(self, one: Print, other: Print | None, twice: Print | None) -> _Tokens | None:
+    def _pair(
+        self, one: Print, other: Print | None, twice: Print | None, after: Print | None
+    ) -> Tokens | None:
         """Token samples of a tensor with a batch axis, a token axis and a channel axis."""
         if other is None or len(one.shape) != 3 or len(other.shape) != 3:
             return None
@@ -187,56 +165,76 @@ class Labeller:
         if axis is None or one.shape[1 - axis] < 2:
             return None
         row = self.geometry.row
-        return _Tokens(one.row(row, axis), other.row(row, axis), axis)
+        later = after.row(row, axis) if after and after.shape == one.shape else None
+        return Tokens(one.row(row, axis), other.row(row, axis), axis, later)
 
-    def _inputs(
-        self, event: Event, tokens: dict[str, _Tokens]
-    ) -> dict[str, tuple[_Tokens, Layout]]:
-        labelled: dict[str, tuple[_Tokens, Layout]] = {}
+    def _inputs(self, event: Event, tokens: dict[str, Tokens]) -> dict[str, tuple[Tokens, Layout]]:
+        labelled: dict[str, tuple[Tokens, Layout]] = {}
         for name, pair in tokens.items():
             key = (event.class_name, name)
-            before = self.by_argument.get(key) if self.mixed else None
-            layout = self._from_known(pair) or before or self._from_prompts(pair)
+            layout = (
+                self._from_known(pair) or self._as_before(key, pair) or self._from_prompts(pair)
+            )
             self.by_argument.setdefault(key, layout)
             labelled[name] = (pair, layout)
             self.known.append((pair.first, layout))
         return labelled
 
-    def _from_known(self, pair: _Tokens) -> Layout | None:
+    def _as_before(self, key: tuple[str, str], pair: Tokens) -> Layout | None:
+        """The layout of an argument in an earlier block of the same class, once the runs tell nothing any more.
+
+        Blocks for the image alone and for the text alone may be of one class: an image has a number of tokens that
+        images have.
+        """
+        layout = self.by_argument.get(key) if self.mixed else None
+        if layout == Layout(image=ALL) and pair.n not in self._counts():
+            return None
+        return layout
+
+    def _counts(self) -> tuple[int, ...]:
+        """Numbers of tokens that images have, those that were seen first."""
+        return tuple(dict.fromkeys((*self.image_seen, *self.geometry.image_counts)))
+
+    def _from_known(self, pair: Tokens) -> Layout | None:
         """The layout of a tensor that is an earlier one, or an earlier text and an earlier image joined."""
         for sample, layout in reversed(self.known):
-            if _equal(sample, pair.first):
+            if equal(sample, pair.first):
                 return layout
         for sample, layout in reversed(self.known):
             n = sample.shape[0]
             if n >= pair.n or layout.text is not None or layout.image is None:
                 continue
             first, last = _bounds(layout.image, n)
-            if _equal(sample, pair.first[:n]):
+            if equal(sample, pair.first[:n]):
                 return Layout((first, last), self._known_text(pair.first[n:], n, pair.n))
-            if _equal(sample, pair.first[-n:]):
+            if equal(sample, pair.first[-n:]):
                 at = pair.n - n
                 image = (first - n, last - n or None)
                 return Layout(image, self._known_text(pair.first[:at], 0, pair.n))
         return None
 
-    def _known_text(self, part: Tensor, start: int, total: int) -> Cut:
-        """Where the text is in a part of a joint stream; the bound on the image's side counts from the end."""
+    def _known_text(self, part: Tensor, start: int, total: int) -> Cut | None:
+        """Where the text is in a part of a joint stream; the bound on the image's side counts from the end.
+
+        None where that part is what learned queries have gathered from the text: their number is not that of words.
+        """
         first, last = 0, part.shape[0]
         for sample, layout in reversed(self.known):
-            if layout.text is not None and layout.image is None and _equal(sample, part):
+            if layout == Layout() and equal(sample, part):
+                return None
+            if layout.text is not None and layout.image is None and equal(sample, part):
                 first, last = _bounds(layout.text, part.shape[0])
                 break
         stop = start + last
         return (start + first, stop - total or None)
 
-    def _from_prompts(self, pair: _Tokens) -> Layout:
+    def _from_prompts(self, pair: Tokens) -> Layout:
         """The layout of a tensor from where the runs differ; once all differs, from its number of tokens."""
-        counts = tuple(dict.fromkeys((*self.image_seen, *self.geometry.image_counts)))
-        if (
-            self.mixed and pair.n in counts
-        ):  # text itself would be known, or be an argument of the same name
+        counts = self._counts()
+        if self.mixed and pair.n in counts:  # text would be known, or an argument of the same name
             return Layout(image=ALL)
+        if pair.still():
+            return Layout()
         if pair.same():
             return self._image_alone(pair.n, counts)
         n_text = self.geometry.n_text
@@ -244,9 +242,7 @@ class Labeller:
         exact = [n for n in counts if pair.n == n + n_text]  # pads and registers apart
         for n in (*exact, *(n for n in counts if pair.n > n + n_text)):
             before, behind = n <= leading, n <= trailing
-            if (
-                before and behind
-            ):  # pads are equal too: the words must begin where they begin in the text alone
+            if before and behind:  # pads too: words must begin where they begin in the text alone
                 own = self.geometry.text_leading
                 before = abs(leading - n - own) < abs(leading - (pair.n - n - n_text) - own)
             elif not before and not behind:
@@ -262,8 +258,11 @@ class Labeller:
 
     def _image_alone(self, n: int, counts: Sequence[int]) -> Layout:
         """The layout of a tensor that does not depend on the prompt: image, perhaps padded, or nothing of interest."""
+        if self.n_alone not in (None, n):  # tokens keep their number; what has another is learned
+            return Layout()
         if n in counts or not counts:
             self.image_seen.append(n)
+            self.n_alone = None if self.maps else n
             return Layout(image=ALL)
         padded = next((c for c in counts[:2] if c < n and -c % _PAD == n - c), None)
         if padded is None:
@@ -284,8 +283,8 @@ class Labeller:
         self,
         event: Event,
         partner: Event,
-        tokens: dict[str, _Tokens],
-        inputs: dict[str, tuple[_Tokens, Layout]],
+        tokens: dict[str, Tokens],
+        inputs: dict[str, tuple[Tokens, Layout]],
         later: Sequence[Event],
         twice: dict[str, Print],
     ) -> dict[Stream, Reading]:
@@ -299,6 +298,7 @@ class Labeller:
                     last = channels_are_last(one.shape, self.geometry.size)
                     shape = (one.shape[-1], *one.shape[1:-1]) if last else one.shape[1:]
                     self.image_seen.append(shape[-2] * shape[-1])
+                    self.maps, self.n_alone = True, None
                     readings.setdefault("image", Reading(name, 0, None, shape, last))
                     self.mixed |= not torch.equal(
                         one.row(self.geometry.row), other.row(self.geometry.row)
@@ -308,11 +308,12 @@ class Labeller:
                 layout = self._output_layout(event, name, pair, inputs, later)
                 self.by_item.setdefault((event.class_name, name), layout)
                 self.known.append((pair.first, layout))
+                self.ended.append((event.path, pair.n, layout))
                 if layout.image:
                     cut = slice(*layout.image)
                     shape = (len(range(pair.n)[cut]), one.shape[-1])
                     readings.setdefault("image", Reading(name, pair.axis, layout.image, shape))
-                    self.mixed |= not _equal(pair.first[cut], pair.second[cut])
+                    self.mixed |= not equal(pair.first[cut], pair.second[cut])
                 if layout.text:
                     shape = (len(range(pair.n)[slice(*layout.text)]), one.shape[-1])
                     readings.setdefault("text", Reading(name, pair.axis, layout.text, shape))
@@ -322,29 +323,28 @@ class Labeller:
         self,
         event: Event,
         name: str,
-        pair: _Tokens,
-        inputs: dict[str, tuple[_Tokens, Layout]],
+        pair: Tokens,
+        inputs: dict[str, tuple[Tokens, Layout]],
         later: Sequence[Event],
     ) -> Layout:
         fits = [(given, layout) for given, layout in inputs.values() if given.n == pair.n]
         if len({layout for _, layout in fits}) == 1:
             return fits[0][1]
+        inside = [
+            own for at, n, own in self.ended if at.startswith(f"{event.path}.") and n == pair.n
+        ]
+        if inside and not fits:  # a part that holds blocks gives what the last of them gave
+            return inside[-1]
         for other in later:
             if other.kind != "in":
                 continue
             for argument, one in other.tensors.items():
                 key = (other.class_name, argument)
                 same = one.shape and len(one.shape) == 3 and key in self.by_argument
-                if same and _equal(one.row(self.geometry.row, pair.axis), pair.first):
+                if same and equal(one.row(self.geometry.row, pair.axis), pair.first):
                     return self.by_argument[key]
         if (event.class_name, name) in self.by_item:
             return self.by_item[event.class_name, name]
         if fits:  # a block adds to its streams: the output is most like the input of its own stream
-            return max(fits, key=lambda fit: _likeness(fit[0].first, pair.first))[1]
+            return max(fits, key=lambda fit: likeness(fit[0].first, pair.first))[1]
         return self._from_prompts(pair)
-
-
-def _likeness(one: Tensor, other: Tensor) -> float:
-    if one.shape != other.shape:
-        return -1.0
-    return float(torch.cosine_similarity(one.flatten(), other.flatten(), dim=0))

@@ -4,7 +4,7 @@ Only small fingerprints are kept (a few channels of every position), enough to t
 which positions of them differ, and how long each axis is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -82,11 +82,31 @@ def bind(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def rows_of(value: Any) -> list[Tensor]:
-    """A batched argument as one tensor per row: a tensor is cut along its first axis, a list is rows already.
+    """Text states as one tensor per row: a tensor is cut along its first axis, a list is rows already.
 
-    Whole numbers count too, as some denoisers take token ids: a row of n ids becomes (n, 1), a picture of ids
-    (1, height, width). A row of text states with several layers per token, (tokens, layers, width), stays as it is.
+    Whole numbers count too, as some denoisers take token ids: a row of n ids becomes (n, 1). Text states with several
+    layers per token are (tokens, layers, width).
     """
+    return [_tokens_first(row) for row in _batch(value)]
+
+
+def _tokens_first(row: Tensor) -> Tensor:
+    """A row of (layers, tokens, width) as (tokens, layers, width): there are more tokens than layers."""
+    return row.transpose(0, 1) if row.ndim == 3 and row.shape[0] < row.shape[1] else row
+
+
+def turn_states(calls: Iterable["Call"], argument: str) -> None:
+    """Turn the text states of calls as `rows_of` has them."""
+    for call in calls:
+        for index, row in enumerate(call.arguments.get(argument, [])):
+            if len(row.shape) == 3 and row.shape[0] < row.shape[1]:
+                layers, n, width = row.shape
+                turned = Print((n, layers, width), row.sample.transpose(0, 1))
+                call.arguments[argument][index] = turned
+
+
+def _batch(value: Any) -> list[Tensor]:
+    """A batched argument as one tensor per row; a picture of ids becomes (1, height, width)."""
     if isinstance(value, Tensor):
         return [_as_floats(row) for row in value] if value.ndim >= 2 and _is_number(value) else []
     if isinstance(value, list | tuple) and value:
@@ -114,7 +134,7 @@ def batched_arguments(bound: Mapping[str, Any]) -> Iterator[tuple[str, list[Tens
         if isinstance(value, Mapping):
             for inner, rows in batched_arguments(value):
                 yield f"{name}.{inner}", rows
-        elif rows := rows_of(value):
+        elif rows := _batch(value):
             yield name, rows
 
 
@@ -123,6 +143,14 @@ def read_timestep(value: Any) -> float:
     if isinstance(value, Tensor):
         return float(value.detach().flatten()[0].item())
     return float(value)
+
+
+def _rows_at_level(value: Any) -> int | None:
+    """How many rows are at the first row's noise level, where later ones are at another."""
+    if not isinstance(value, Tensor) or value.ndim != 1:
+        return None
+    other = (value != value[0]).nonzero()
+    return int(other[0]) if len(other) else None
 
 
 @dataclass(frozen=True)
@@ -137,11 +165,15 @@ class Event:
 
 @dataclass
 class Call:
-    """One denoiser call: noise level, batched arguments row by row, and what its sites saw."""
+    """One denoiser call: noise level, batched arguments row by row, and what its sites saw.
+
+    `at_level` is the number of rows at that level where others follow at another one; None where all have it.
+    """
 
     timestep: float
     arguments: dict[str, list[Print]]
     events: list[Event] = field(default_factory=list)
+    at_level: int | None = None
 
 
 @dataclass
@@ -216,7 +248,8 @@ class Tracer:
                 for name, rows in batched_arguments(bound)
                 if name != time
             }
-            calls.append(Call(level(bound, arguments), arguments))
+            at_level = _rows_at_level(bound[time]) if time is not None else None
+            calls.append(Call(level(bound, arguments), arguments, at_level=at_level))
             trace.calls[component] = calls
 
         hooks.before(module, begin)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.calibration.calibrate import Denoiser, image_grid
+from t2iprobe.models.calibration.denoisers import Denoiser, image_grid
 from t2iprobe.models.calibration.outputs import pick
 from t2iprobe.models.calibration.rows import conditional_rows
 from t2iprobe.models.calibration.streams import Reading

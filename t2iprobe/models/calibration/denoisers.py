@@ -1,0 +1,273 @@
+"""What one denoiser does with a prompt, from what it was given and what its sites saw in a few short calls."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from t2iprobe.errors import SiteError
+from t2iprobe.models.calibration.batches import disagreement
+from t2iprobe.models.calibration.grid import image_counts, rectangle, text_count
+from t2iprobe.models.calibration.rows import (
+    check_order,
+    conditional_rows,
+    conditioning_argument,
+    dependent_rows,
+    first_step,
+    guidance_words,
+    same_print,
+    same_text,
+)
+from t2iprobe.models.calibration.samples import equal_start
+from t2iprobe.models.calibration.schedule import ScheduledCall, conditional_schedule
+from t2iprobe.models.calibration.streams import Geometry, Labeller, Reading
+from t2iprobe.models.calibration.tokens import Segment
+from t2iprobe.models.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
+from t2iprobe.models.sites import CONDITIONING, Stream
+
+
+@dataclass
+class Denoiser:
+    """What calibration found about one denoiser.
+
+    Attributes:
+        conditioning: dotted name of the argument that carries the text states.
+        unconditional: samples of text states that do not depend on the prompt: how unconditional rows are known.
+        guidance: in words, how the rows of a step are laid out.
+        schedule: every conditional call of a run.
+        n_steps: entries of the schedule.
+        readings: by path and stream, how a site is read.
+        grids: image tokens -> (height, width), for the token counts that occur.
+        segments: where the encoders' tokens are among the text states.
+        states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
+        moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
+    """
+
+    conditioning: str
+    unconditional: list[Tensor]
+    guidance: str
+    schedule: list[ScheduledCall]
+    n_steps: int
+    readings: dict[str, dict[Stream, Reading]] = field(default_factory=dict)
+    grids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+    states_shape: tuple[int, ...] = ()
+    moves_in_batch: str | None = None
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The conditional call that decides the streams.
+
+    Attributes:
+        one: with one prompt.
+        other: with another.
+        twice: with both; None where batches fail, or are of other texts.
+        layout: for each row of `one` whether it depends on the prompt.
+        later: what the sites saw with the first prompt in the next step; () where that was not watched.
+    """
+
+    one: Call
+    other: Call
+    twice: Call | None
+    layout: Sequence[bool]
+    later: Sequence[Event]
+
+    def states(self, argument: str) -> tuple[Print, Print]:
+        """Text states of each prompt alone."""
+        row = self.layout.index(True)
+        return self.one.arguments[argument][row], self.other.arguments[argument][row]
+
+
+def calibrate_denoiser(
+    name: str,
+    calls: Sequence[Call],
+    second: Trace,
+    double: Trace | None,
+    rehearsal: Trace,
+    size: tuple[int, int],
+    asked: Sequence[int],
+) -> Denoiser | str:
+    """What was found about one denoiser, or a sentence that says why nothing can be captured in it.
+
+    Args:
+        name: its component name.
+        calls: its calls in a short run with one prompt.
+        second: a short run with another prompt.
+        double: a short run with both; None where batches fail.
+        rehearsal: a whole run.
+        size: height and width of the image.
+        asked: denoising steps that a run is asked for, by stage.
+
+    Raises:
+        SiteError: the calls of a prompt cannot be told from those of none.
+    """
+    others = second.calls.get(name, [])
+    argument = conditioning_argument(calls, others) if len(others) == len(calls) else None
+    if argument is None:
+        return f"{name} does not see the prompt; nothing is captured there"
+    at_start = next(call for call in calls if argument in call.arguments)
+    counts, grids = image_counts(at_start, argument, size)
+    together = double.calls.get(name, []) if double else []
+    turn_states((*calls, *others, *together, *rehearsal.calls[name]), argument)
+    layouts, unconditional = _judged(name, calls, others, argument)
+    schedule, n_steps = conditional_schedule(rehearsal.calls[name], argument, unconditional, asked)
+    begun = {index: layouts[index] for index in first_step(calls) if index in layouts}
+    at, dropped = _first_effective(name, calls, others, begun)
+    shown = [
+        [own and index not in dropped for own in layout[: calls[index].at_level]]
+        for index, layout in begun.items()
+    ]
+    found = Denoiser(argument, unconditional, guidance_words(shown), schedule, n_steps, grids=grids)
+    twice = together[at] if together else None
+    later = _next_step(calls, layouts, at)
+    watched = _Watched(calls[at], others[at], twice, layouts[at], later)
+    if twice is not None and _other_texts(twice.arguments[argument], watched.states(argument)):
+        watched = replace(watched, twice=None)
+        found.moves_in_batch = CONDITIONING
+    _label(name, found, watched, counts, size)
+    return found
+
+
+def _label(
+    name: str,
+    found: Denoiser,
+    watched: _Watched,
+    counts: tuple[int, ...],
+    size: tuple[int, int],
+) -> None:
+    """Find how the sites are read, and whether a batch is read as its prompts alone are."""
+    one, other, twice = watched.one, watched.other, watched.twice
+    argument, unconditional, row = (
+        found.conditioning,
+        found.unconditional,
+        watched.layout.index(True),
+    )
+    if twice is not None:
+        check_order(name, argument, unconditional, one, other, twice)
+    text, other_text = map(as_tokens, watched.states(argument))
+    n_text = text_count(one, argument, row)
+    under = text.shape[1:] == (1,) and n_text in counts  # ids of what lies under the image's tokens
+    has_tokens = len(text.shape) == 2 and len(one.arguments) > 1 and not under
+    geometry = Geometry(
+        image_counts=counts,
+        n_text=n_text if has_tokens else 0,
+        rows=len(watched.layout),
+        row=row,
+        text_leading=equal_start(text.sample, other_text.sample) if has_tokens else 0,
+        double_rows=len(twice.arguments[argument]) if twice else None,
+        size=size,
+    )
+    labeller = Labeller(geometry, text.sample if has_tokens else None, mixed=under)
+    labelled = labeller.run(
+        one.events, other.events, twice.events if twice else None, watched.later
+    )
+    found.readings = {path: streams for path, streams in labelled.items() if streams}
+    if twice is not None:
+        states = [print_.sample for print_ in twice.arguments[argument]]
+        both = conditional_rows(states, unconditional)[:2]
+        alone = [(one.events, row), (other.events, row)]
+        found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
+
+
+def _judged(
+    name: str, calls: Sequence[Call], others: Sequence[Call], argument: str
+) -> tuple[dict[int, list[bool]], list[Tensor]]:
+    """For each call that is given text, which of its rows depend on the prompt, and the states of those that do not.
+
+    Raises:
+        SiteError: what stands for no prompt is another in every step, so no later call can be told by it.
+    """
+    layouts: dict[int, list[bool]] = {}
+    own: list[Print] = []
+    unconditional: list[Print] = []
+    at_first = 0
+    for index, call in enumerate(calls):
+        if argument not in call.arguments:
+            continue
+        layouts[index] = dependent_rows(call, others[index], argument)
+        for row, dependent in zip(call.arguments[argument], layouts[index], strict=True):
+            (own if dependent else unconditional).append(row)
+        if index in first_step(calls):
+            at_first = len(unconditional)
+    lasting = all(same_print(row, own[0]) for row in own)
+    drawn = [
+        row
+        for row in unconditional[at_first:]
+        if all(one.shape == row.shape for one in unconditional[:at_first])
+        and not any(bool(same_text(row.sample, one.sample)) for one in unconditional[:at_first])
+    ]
+    if drawn and at_first and lasting:
+        raise SiteError(
+            f"{name}: what it is given for no prompt is drawn anew in every step, so these calls cannot be told from"
+            " those of a prompt; turn guidance off: --guidance 1"
+        )
+    return layouts, [row.sample for row in unconditional]
+
+
+def _first_effective(
+    name: str, calls: Sequence[Call], others: Sequence[Call], begun: Mapping[int, list[bool]]
+) -> tuple[int, set[int]]:
+    """Index of the first call in which the prompt changes what the sites give, and those in which it changes nothing.
+
+    A family may give the prompt to every call, and drop it inside by a flag.
+
+    Raises:
+        SiteError: a call that drops it comes first, so the prompt's own calls cannot be told from it.
+    """
+    given = [index for index, layout in begun.items() if any(layout)]
+    dropped = {
+        index
+        for index in given
+        if calls[index].events and not _differ(calls[index].events, others[index].events)
+    }
+    if dropped and given[0] in dropped:
+        raise SiteError(
+            f"{name}: a call that is given the prompt and drops it comes before its own"
+        )
+    return given[0], dropped
+
+
+def _differ(events: Sequence[Event], others: Sequence[Event]) -> bool:
+    return any(
+        part not in other.tensors or not same_print(tensor, other.tensors[part])
+        for one, other in zip(events, others, strict=False)
+        for part, tensor in one.tensors.items()
+    )
+
+
+def _next_step(
+    calls: Sequence[Call], layouts: Mapping[int, list[bool]], at: int
+) -> Sequence[Event]:
+    """What the sites saw in the next step's call of the same layout; () where that was not watched."""
+    for index, layout in layouts.items():
+        later = calls[index]
+        if later.timestep != calls[at].timestep and layout == layouts[at] and later.events:
+            return later.events
+    return ()
+
+
+def _other_texts(rows: Sequence[Print], pair: Sequence[Print]) -> bool:
+    """Whether no row of a batch is the text of one of its prompts alone: some families write a text of their own."""
+    return not any(
+        len(row.shape) == len(one.shape) and bool(same_text(row.sample, one.sample))
+        for row in rows
+        for one in pair
+    )
+
+
+def conditional_states(calls: Sequence[Call], others: Sequence[Call], found: Denoiser) -> Print:
+    """Text states of the prompt in the first step."""
+    for index in first_step(calls):
+        dependent = dependent_rows(calls[index], others[index], found.conditioning)
+        if any(dependent):
+            return as_tokens(calls[index].arguments[found.conditioning][dependent.index(True)])
+    raise SiteError("no conditional call in the first step")
+
+
+def image_grid(found: Denoiser, n: int, size: tuple[int, int]) -> tuple[int, int] | None:
+    """(height, width) of n image tokens: from the sizes seen in calibration, else from the shape of the image."""
+    if n in found.grids:
+        return found.grids[n]
+    height, width = rectangle(n, size)
+    return (height, width) if height else None
