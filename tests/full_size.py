@@ -1,4 +1,6 @@
-"""Folders with the configs of full-size public models and no weight: SD 1.5, SDXL, SD3, FLUX.1, PixArt, Qwen-Image.
+"""Folders with the configs of full-size public models and no weight.
+
+SD 1.5, SDXL, SD3, FLUX.1, PixArt-Sigma, Qwen-Image, Z-Image.
 
 The numbers are those of the public repositories; the tokenizers are the tests' own small ones.
 """
@@ -323,6 +325,47 @@ def _qwenimage() -> dict[str, Part]:
     }
 
 
+def _zimage() -> dict[str, Part]:
+    encoder: Config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "torch_dtype": "bfloat16",
+        "vocab_size": 151936,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": True,
+    }
+    transformer: Config = {
+        "all_patch_size": [2],
+        "all_f_patch_size": [1],
+        "in_channels": 16,
+        "dim": 3840,
+        "n_layers": 30,
+        "n_refiner_layers": 2,
+        "n_heads": 30,
+        "n_kv_heads": 30,
+        "norm_eps": 1e-5,
+        "qk_norm": True,
+        "cap_feat_dim": 2560,
+        "rope_theta": 256.0,
+        "t_scale": 1000.0,
+        "axes_dims": [32, 48, 48],
+        "axes_lens": [1536, 512, 512],
+    }
+    return {
+        "text_encoder": ("transformers", "Qwen3Model", encoder),
+        "tokenizer": ("transformers", "Qwen2Tokenizer", qwen_tokens),
+        "vae": ("diffusers", "AutoencoderKL", VAE_16),
+        "transformer": ("diffusers", "ZImageTransformer2DModel", transformer),
+        "scheduler": ("diffusers", "FlowMatchEulerDiscreteScheduler", flow),
+    }
+
+
 # name -> (pipeline class, its parts, settings of model_index.json)
 MODELS: dict[str, tuple[str, Callable[[], dict[str, Part]], Config]] = {
     "sd15": ("StableDiffusionPipeline", _sd15, {"requires_safety_checker": True}),
@@ -331,6 +374,7 @@ MODELS: dict[str, tuple[str, Callable[[], dict[str, Part]], Config]] = {
     "flux": ("FluxPipeline", _flux, {}),
     "pixart_sigma": ("PixArtSigmaPipeline", _pixart, {}),
     "qwenimage": ("QwenImagePipeline", _qwenimage, {}),
+    "zimage": ("ZImagePipeline", _zimage, {}),
 }
 
 

@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,18 @@ from rich.console import Console
 from torch import nn
 
 from t2iprobe.cli import main
-from t2iprobe.models.checks import light
+from t2iprobe.errors import ConfigError
+from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.checks import inspect as checks_inspect
+from t2iprobe.models.checks import light, shortcuts, small
 from t2iprobe.models.checks.handed import Reached, _taps
-from t2iprobe.models.checks.inspect import inspect_configs
+from t2iprobe.models.checks.inspect import (
+    DenoiserReport,
+    EncoderReport,
+    ModelReport,
+    SiteReport,
+    inspect_configs,
+)
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.report import inspection
 
@@ -79,9 +91,93 @@ def test_a_part_that_cannot_be_built_is_named_and_the_rest_listed(
     report = inspect_configs(str(tmp_path), LoadSettings())
     assert not report.tried
     assert "vae: diffusers has no class FutureCodec" in report.notes[-1]
+    assert report.missing == {"vae": "diffusers has no class FutureCodec"}
+    assert report.lists_denoisers
     assert report.denoisers["unet"].blocks == 13
     assert report.encoders["text_encoder"].layers == 3
     assert "unet.down_blocks.0" in [site.name for site in report.sites]
+
+
+def edited(folder: Path, target: Path, **entries: Any) -> Path:
+    """A copy of a folder whose model_index.json has other entries."""
+    shutil.copytree(folder, target)
+    index = json.loads((target / "model_index.json").read_text())
+    (target / "model_index.json").write_text(json.dumps(index | entries))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (["diffusers", "FutureUNet"], "diffusers has no class FutureUNet"),
+        (["house_parts", "House"], "no library called house_parts is installed"),
+        (["diffusers", "FluxTransformer2DModel"], "FluxTransformer2DModel cannot be built from"),
+    ],
+)
+def test_where_a_denoiser_cannot_be_listed_the_exit_code_says_so(
+    entry: list[str],
+    reason: str,
+    tiny_folder: Folder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = edited(tiny_folder("sd15"), tmp_path / "new", unet=entry)
+    assert main(["inspect", str(folder)]) == 1
+    out = capsys.readouterr().out
+    (row,) = (line for line in out.splitlines() if line.startswith("unet "))
+    assert row.split()[:4] == ["unet", *["unknown"] * 3]
+    assert f"cannot be built: {reason}" in row
+    assert "streams, shapes, guidance and bytes: unknown" in out
+    assert re.search(r"text_encoder\S*layers\.0:text +CLIPEncoderLayer +unknown", out)
+    assert main(["inspect", str(folder), "--json"]) == 1
+    assert reason in json.loads(capsys.readouterr().out)["missing"]["unet"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "file", "there"),
+    [
+        ({"_class_name": ["house", "HousePipeline"]}, "house.py", True),
+        ({"_class_name": ["house", "HousePipeline"]}, "house.py", False),  # fetched if trusted
+        ({"unet": ["house_parts", "House"]}, "unet/house_parts.py", True),
+    ],
+)
+def test_code_of_a_checkpoint_is_named_and_not_run(
+    entries: dict[str, Any],
+    file: str,
+    there: bool,
+    tiny_folder: Folder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = edited(tiny_folder("sd15"), tmp_path / "own", **entries)
+    if there:
+        (folder / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert main(["inspect", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"code of its own ({file}); read it, then pass --trust-remote-code" in said
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_fails_with_shortcuts_is_tried_without_and_then_told(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials: list[Any] = []
+    inspect_model = checks_inspect.inspect_model
+
+    def fail(model: Any, *arguments: Any) -> Any:
+        trials.append(model)
+        if len(trials) in broken:
+            raise ConfigError(f"trial {len(trials)}")
+        return inspect_model(model, *arguments)
+
+    monkeypatch.setattr(checks_inspect, "inspect_model", fail)
+    settings = LoadSettings(pipe_arg=tiny.pipe_args("sd15"))
+    broken = {1}
+    assert inspect_configs(str(tiny_folder("sd15")), settings).tried
+    assert len(trials) == 2
+    broken = {3, 4}
+    with pytest.raises(ConfigError, match="trial 4"):
+        inspect_configs(str(tiny_folder("sd15")), settings)
 
 
 def test_a_stand_in_is_linear_in_every_input_and_takes_no_memory() -> None:
@@ -135,24 +231,141 @@ FULL = {  # weights of the denoiser in millions, its blocks, and shapes that the
     "flux": ("transformer", 11901, "transformer.single_transformer_blocks.37:image", [4096, 3072]),
     "pixart_sigma": ("transformer", 611, "transformer.transformer_blocks.27:image", [4096, 1152]),
     "qwenimage": ("transformer", 20430, "transformer.transformer_blocks.59:image", [4096, 3072]),
+    "zimage": ("transformer", 6155, "transformer.layers.29:image", [4096, 3840]),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FULL)
-def test_a_full_size_model_fits_in_four_gigabytes(name: str, tmp_path: Path) -> None:
+def check_full_size(name: str, report: dict[str, Any]) -> None:
     part, millions, site, shape = FULL[name]
-    report = json.loads(
-        run_apart("-m", "t2iprobe", "inspect", str(full_size.write(name, tmp_path)), "--json")
-    )
     assert report["tried"], report["notes"]
     assert report["denoisers"][part]["parameters"] / 1e6 == pytest.approx(millions, rel=0.01)
     assert report["denoisers"][part]["guidance"]
     shapes = {found["name"]: found["shape"] for found in report["sites"]}
     assert shapes[site] == shape
     assert all(shapes.values())
+
+
+@pytest.fixture
+def told_small(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each inspection, whether it was told from a small picture."""
+    told: list[bool] = []
+
+    def calibrate(*arguments: Any) -> Any:
+        found = small.calibrate_small(*arguments)
+        told.append(found is not None)
+        return found
+
+    monkeypatch.setattr(checks_inspect, "calibrate_small", calibrate)
+    return told
+
+
+@pytest.mark.parametrize("name", ["sdxl", "qwenimage"])
+def test_a_full_size_model(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], told_small: list[bool]
+) -> None:
+    assert main(["inspect", str(full_size.write(name, tmp_path)), "--json"]) == 0
+    check_full_size(name, json.loads(capsys.readouterr().out))
+    assert told_small == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_size_model_takes_seconds_and_little_memory(name: str, tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    arguments = ("-m", "t2iprobe", "inspect", str(full_size.write(name, tmp_path)), "--json")
+    report = json.loads(run_apart(*arguments, OMP_NUM_THREADS="1"))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    check_full_size(name, report)
+    took = sum(getattr(after, kind) - getattr(before, kind) for kind in ("ru_utime", "ru_stime"))
+    assert took < 40  # processor seconds: a third of them for loading the libraries
     # The largest child so far: this one or a smaller one.
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 4e9
+    assert after.ru_maxrss * 1024 < 3e9
+
+
+GROWN = ("sd15", "sd3", "flux", "qwenimage", "zimage", "sana")
+"""Feature maps, streams in pairs, joined either way, texts of different lengths, image tokens that may need padding."""
+
+
+@pytest.mark.parametrize("family", [*GROWN, "omnigen"])
+def test_a_small_picture_tells_what_a_large_one_does(
+    family: str, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch, told_small: list[bool]
+) -> None:
+    call = tiny.FAMILIES[family].call | {"height": 192, "width": 192}
+    settings = LoadSettings(pipe_arg=tuple(f"{key}={value}" for key, value in call.items()))
+    monkeypatch.setattr(small, "SMALL", (64, 128))
+    grown = inspect_configs(str(tiny_folder(family)), settings)
+    assert told_small == [family in GROWN]  # OmniGen looks at the values of its masks
+    monkeypatch.setattr(checks_inspect, "calibrate_small", lambda *_: None)
+    assert grown == inspect_configs(str(tiny_folder(family)), settings)
+
+
+def reading(cut: tuple[int | None, int | None], n: int) -> Reading:
+    return Reading("", 0, cut, (n, 7))
+
+
+def test_positions_move_with_the_picture() -> None:
+    """Eight image tokens at the small size, 32 at the own one; five of text, three registers in front of all."""
+    shapes = [(2, 16, 7), (2, 40, 7)]
+    behind = {"image": reading((3, 11), 8), "text": reading((-5, None), 5)}
+    before = {"text": reading((3, 8), 5), "image": reading((-8, None), 8)}
+    for streams, image, text in ((behind, (3, 35), (35, 40)), (before, (8, 40), (3, 8))):
+        grown: Any = {name: small._grown(name, streams, shapes, {32, 8}) for name in streams}
+        assert (grown["image"].cut, grown["image"].shape) == (image, (32, 7))
+        assert (grown["text"].cut, grown["text"].shape) == (text, (5, 7))
+    with pytest.raises(small._Unlike, match="number of image tokens"):
+        small._grown("image", behind, shapes, {36})
+    with pytest.raises(small._Unlike, match="text that grows"):
+        small._grown("text", {"text": reading((0, 5), 5)}, [(2, 5, 7), (2, 9, 7)], {32})
+    with pytest.raises(small._Unlike, match="rows or width"):
+        small._grown("image", behind, [(2, 16, 7), (2, 40, 9)], {32})
+
+
+def test_biases_of_distances_are_those_of_an_embedding() -> None:
+    table, distances = nn.Embedding(32, 6), torch.randint(0, 32, (300, 310))
+    ids = torch.randint(0, 32, (2, 9))
+    with torch.no_grad(), shortcuts.LightAttention():
+        quick, few = table(distances), table(ids)
+    with torch.no_grad():
+        assert torch.equal(quick, table(distances))
+        assert torch.equal(few, table(ids))
+    assert quick.permute(2, 0, 1).is_contiguous()
+    assert few.is_contiguous()
+
+
+@pytest.mark.parametrize("family", ["sd15", "sd3", "flux", "zimage", "kandinsky22"])
+def test_json_holds_all_that_is_printed(
+    family: str, tiny_folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["inspect", str(tiny_folder(family)), "--images", "96"]
+    arguments += [f"--pipe-arg={text}" for text in tiny.pipe_args(family)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {field.name for field in fields(ModelReport)}
+    encoders = {name: EncoderReport(**part) for name, part in told.pop("encoders").items()}
+    denoisers = {name: DenoiserReport(**part) for name, part in told.pop("denoisers").items()}
+    sites = [SiteReport(**site) for site in told.pop("sites")]
+    inspection.print_inspection(
+        ModelReport(**told, encoders=encoders, denoisers=denoisers, sites=sites)
+    )
+    assert capsys.readouterr().out == printed
+    assert told["class_name"] in printed
+    for name, encoder in encoders.items():
+        (line,) = (line for line in printed.splitlines() if line.startswith(f"{name} "))
+        if encoder.limit is not None:
+            assert f"at most {encoder.limit} tokens" in line
+        assert encoder.fed is None or all(path in line for path in encoder.fed)
+    assert all(
+        part.guidance and part.guidance in printed for part in denoisers.values() if part.steps
+    )
+    for site in sites:
+        assert site.shape
+        assert site.name.endswith(f":{site.stream}")
+        assert f"{site.name} " in printed
+        assert " x ".join(map(str, site.shape)) in printed
+    assert told["planned_images"] == 96
+    assert told["planned_bytes"] == 96 * told["bytes_per_image"] > 0
 
 
 # What the sources of the pipelines say: hidden_states[-2] is the output of the last layer but one, last_hidden_state

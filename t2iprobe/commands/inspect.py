@@ -40,7 +40,7 @@ class InspectConfig(OneModel):
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is known of a model."""
+    """Print what is known of a model; 1 where the sites of a denoiser could not be listed."""
     config = parse(InspectConfig, arguments, "inspect", DESCRIPTION)
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     import json
@@ -53,4 +53,4 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(found.as_dict(), indent=1))
     else:
         print_inspection(found)
-    return 0
+    return 0 if found.lists_denoisers else 1

@@ -21,6 +21,8 @@ def print_inspection(found: ModelReport) -> None:
                 f"activations {found.bytes_per_image / 1e3:.1f} kB an image, "
                 f"{found.planned_bytes / 1e6:.1f} MB for {found.planned_images} images"
             )
+    elif found.missing:
+        console.print("streams, shapes, guidance and bytes: unknown")
     else:
         console.print("streams, shapes, guidance and bytes: add --trial")
     for note in found.notes:
@@ -64,6 +66,8 @@ def _parts(found: ModelReport) -> Table:
             str(denoiser.blocks),
             said,
         )
+    for name, reason in found.missing.items():
+        table.add_row(name, "unknown", "unknown", "unknown", f"cannot be built: {reason}")
     return table
 
 
@@ -72,7 +76,7 @@ def _sites(found: ModelReport) -> Table:
     for column in ("", "site", "class", "shape"):
         table.add_column(column, overflow="fold")
     for site in found.sites:
-        shape = "" if site.shape is None else " x ".join(map(str, site.shape))
+        shape = "unknown" if site.shape is None else " x ".join(map(str, site.shape))
         table.add_row("*" if site.default else "", site.name, site.class_name, shape)
     return table
 

@@ -1,6 +1,7 @@
 """What can be read in a model, in words and numbers: behind `t2iprobe inspect`."""
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -8,10 +9,12 @@ from typing import Any, Self
 from torch import nn
 
 from t2iprobe.capture import HookSet
-from t2iprobe.errors import ModelError
+from t2iprobe.errors import T2IProbeError, first_line
+from t2iprobe.models.calibration.failures import CALL_ERRORS
 from t2iprobe.models.checkpoint.loading import find_configs, load_model, read_index
 from t2iprobe.models.checks.handed import handed_on
-from t2iprobe.models.checks.skeleton import light_model, quiet, skeleton
+from t2iprobe.models.checks.skeleton import Skeleton, light_model, quiet, skeleton
+from t2iprobe.models.checks.small import calibrate_small
 from t2iprobe.models.generation.plan import (
     CapturePlan,
     all_sites,
@@ -59,17 +62,28 @@ class DenoiserReport:
 
 @dataclass(frozen=True)
 class SiteReport:
-    """One site: name, class of its module, shape of its stream for one image, whether it is read by default."""
+    """One site: name, class of its module, stream and its shape for one image, whether it is read by default.
+
+    Stream and shape are None until a trial call.
+    """
 
     name: str
     class_name: str
+    stream: str | None
     shape: tuple[int, ...] | None
     default: bool
 
 
+_DENOISER_WORDS = ("unet", "transformer", "prior", "decoder")
+"""What pipelines call their denoisers: of a part that cannot be built the name is all there is to go by."""
+
+
 @dataclass
 class ModelReport:
-    """Everything `t2iprobe inspect` says about a model."""
+    """Everything `t2iprobe inspect` says about a model.
+
+    `tried` says whether the pipeline could be called, `missing` which components cannot be built and why.
+    """
 
     name: str
     class_name: str
@@ -77,12 +91,23 @@ class ModelReport:
     encoders: dict[str, EncoderReport] = field(default_factory=dict)
     denoisers: dict[str, DenoiserReport] = field(default_factory=dict)
     sites: list[SiteReport] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
     max_batch: int | None = None
     bytes_per_image: int | None = None
     planned_images: int = 0
     planned_bytes: int | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def lists_denoisers(self) -> bool:
+        """Whether the sites of every denoiser could be listed."""
+        unlisted = [
+            part
+            for part in self.missing
+            if "encoder" not in part and any(word in part for word in _DENOISER_WORDS)
+        ]
+        return bool(self.denoisers) and not unlisted
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
@@ -103,36 +128,34 @@ def inspect_configs(
     do not depend on the weights. Where a part cannot be built so, classes, sizes, layers and blocks are told.
 
     Raises:
-        ModelError: the folder or a config cannot be used, or the pipeline makes no image from a text alone.
+        ModelError: the folder or a config cannot be used, it brings code that is not trusted, or the pipeline makes no
+            image from a text alone.
     """
     folder = find_configs(name, settings)
-    planned = (n_constituents, n_images)
-    try:
-        report, why = _try(name, folder, settings, planned, every_call=False)
-    except ModelError:
-        report = None
-    if report is None:  # some pipelines read what a call has left in its modules
-        report, why = _try(name, folder, settings, planned, every_call=True)
-    return report or _static_report(name, folder, skeleton(folder).modules, why)
-
-
-def _try(
-    name: str, folder: Path, settings: LoadSettings, planned: tuple[int, int], every_call: bool
-) -> tuple[ModelReport | None, str]:
-    """The report of trial calls with stand-ins, or None and the part that could not be tried with the reason."""
-    found = skeleton(folder)
-    if found.missing:
-        return None, "; ".join(f"{part}: {reason}" for part, reason in found.missing.items())
-    model = light_model(name, folder, found, settings, every_call)
-    where = Whereabouts(model)
-    try:
-        with where, quiet():
-            report = inspect_model(model, None, *planned)
-    except (RuntimeError, NotImplementedError, LookupError, TypeError, AttributeError) as error:
-        what = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        return None, f"{where.last}: {what}"
-    report.notes.append("tried with stand-ins for the weights; the checkpoint's own were not read")
-    return report, ""
+    why = ""
+    for every_call in (False, True):  # some pipelines read what a call has left in its modules
+        found = skeleton(name, folder, settings.trust_remote_code)
+        if found.missing:
+            return _static_report(name, folder, found, "")
+        model = light_model(name, folder, found, settings, every_call)
+        where = Whereabouts(model)
+        try:
+            with where, quiet():
+                if not every_call:
+                    model.calibration = calibrate_small(model, found.shadows)
+                report = inspect_model(model, None, n_constituents, n_images)
+        except T2IProbeError:
+            if every_call:
+                raise
+            continue
+        except CALL_ERRORS as error:
+            why = f"{where.last}: {first_line(error)}"
+            continue
+        report.notes.append(
+            "tried with stand-ins for the weights; the checkpoint's own were not read"
+        )
+        return report
+    return _static_report(name, folder, skeleton(name, folder, settings.trust_remote_code), why)
 
 
 class Whereabouts:
@@ -151,9 +174,12 @@ class Whereabouts:
         self._hooks.__exit__(*raised)
 
 
-def _static_report(name: str, folder: Path, modules: dict[str, nn.Module], why: str) -> ModelReport:
-    report = ModelReport(name, str(read_index(folder)["_class_name"]), tried=False)
-    for part, module in modules.items():
+def _static_report(name: str, folder: Path, found: Skeleton, why: str) -> ModelReport:
+    """What the module tree tells where the pipeline could not be called: because of missing parts, or of `why`."""
+    kind = read_index(folder)["_class_name"]
+    report = ModelReport(name, str(kind[-1] if isinstance(kind, list) else kind), tried=False)
+    report.missing = dict(found.missing)
+    for part, module in found.modules.items():
         if token_embedding(module) is not None:
             lists = encoder_layers(module)
             layers = lists[0][1] if lists else []
@@ -162,7 +188,7 @@ def _static_report(name: str, folder: Path, modules: dict[str, nn.Module], why: 
                 type(module).__name__, len(layers), parameters(module), limit, None
             )
             report.sites += [
-                SiteReport(f"{part}.{path}:text", _kind(module, path), None, False)
+                SiteReport(f"{part}.{path}:text", _kind(module, path), "text", None, False)
                 for path in layers
             ]
         elif timestep_name(module) is not None:
@@ -171,13 +197,22 @@ def _static_report(name: str, folder: Path, modules: dict[str, nn.Module], why: 
                 type(module).__name__, parameters(module), len(blocks)
             )
             report.sites += [
-                SiteReport(f"{part}.{path}", type(block).__name__, None, False)
+                SiteReport(f"{part}.{path}", type(block).__name__, None, None, False)
                 for path, block in blocks.items()
             ]
-    report.notes.append(
-        f"not tried without weights ({why}): streams, shapes and guidance need --trial, which loads them"
-    )
+    report.notes.append(_why_unknown(found.missing, why))
     return report
+
+
+def _why_unknown(missing: Mapping[str, str], why: str) -> str:
+    """Why streams, shapes and guidance are not told, and what helps."""
+    if missing:
+        reasons = "; ".join(f"{part}: {reason}" for part, reason in missing.items())
+        return (
+            f"not tried, as parts of it cannot be built ({reasons}): streams, shapes, guidance and bytes are unknown;"
+            " install what they need, or mend their configs"
+        )
+    return f"not tried without weights ({why}): streams, shapes and guidance need --trial, which loads them"
 
 
 def inspect_model(
@@ -220,6 +255,7 @@ def inspect_model(
         SiteReport(
             str(site),
             _kind({**model.encoders, **model.denoisers}[site.component], site.path),
+            site.stream,
             site_shape(found, site),
             site in plan.sites,
         )

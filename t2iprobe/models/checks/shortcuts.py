@@ -1,8 +1,9 @@
 """Ways to call a pipeline of any size in moments without changing what a trial sees.
 
 Of a list of equal blocks one is computed and the others hand on its streams; of a run's denoiser calls those at the
-first noise level are computed and the later ones answered from them; pictures are decoded for their shape alone; and
-attention over many positions is linear. Every module still runs where it did, on tensors of the true shapes.
+first noise level are computed and the later ones answered from them; pictures are decoded for their shape alone;
+attention over many positions is linear, and biases of distances need no copy. Every module still runs where it did, on
+tensors of the true shapes.
 """
 
 import functools
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from t2iprobe.models.calibration.trace import bind, read_timestep, tensors_in
+from t2iprobe.models.checks.light import LARGE
 from t2iprobe.models.model import Model, forward_names, timestep_name
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
 
@@ -52,7 +54,7 @@ def _wrap_call(pipe: Any, answers: Sequence[Callable[[], None]]) -> None:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         for begin in answers:
             begin()
-        with LinearAttention():
+        with LightAttention():
             return kind.__call__(self, *args, **kwargs)
 
     pipe.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
@@ -201,7 +203,7 @@ def _decode_shape(codec: nn.Module, shadow: Any) -> None:
         there = pytree.tree_map_only(Tensor, lambda t: t.to("meta"), (args, kwargs))
         try:
             output = shadow.decode(*there[0], **there[1])
-        except (NotImplementedError, RuntimeError):  # it looks at values
+        except RuntimeError:  # it looks at values
             return compute(*args, **kwargs)
         return pytree.tree_map_only(Tensor, _grey, output)
 
@@ -212,8 +214,11 @@ def _grey(there: Tensor) -> Tensor:
     return torch.zeros((), dtype=there.dtype).expand(there.shape)
 
 
-class LinearAttention(TorchFunctionMode):
-    """Attention over many positions as a product of features: each query still draws on every key it may see."""
+class LightAttention(TorchFunctionMode):
+    """Attention over many positions as a product of features: each query still draws on every key it may see.
+
+    Biases that depend on the distance of two positions are looked up in the order in which attention takes them.
+    """
 
     def __torch_function__(
         self,
@@ -228,7 +233,22 @@ class LinearAttention(TorchFunctionMode):
             given = bind(names, args, kwargs)
             if _many(given):
                 return _linear_attention(given)
+        if func is torch.nn.functional.embedding:
+            given = bind(("input", "weight"), args, kwargs)
+            if _of_distances(given["input"], given["weight"]):
+                return _channels_first(given["input"], given["weight"])
         return func(*args, **kwargs)
+
+
+def _of_distances(ids: Tensor, weight: Tensor) -> bool:
+    """Whether an embedding looks up one of a few distances for every pair of positions, as T5 does."""
+    return ids.ndim == 2 and ids.numel() > 64 * len(weight) and ids.numel() > LARGE
+
+
+def _channels_first(ids: Tensor, weight: Tensor) -> Tensor:
+    """What an embedding gives, laid out in memory as attention takes it: to copy it so is most of the cost."""
+    columns = weight.t().contiguous().index_select(1, ids.flatten())
+    return columns.view(-1, *ids.shape).permute(1, 2, 0)
 
 
 def _many(given: Mapping[str, Any]) -> bool:

@@ -1,6 +1,5 @@
 """A pipeline without the checkpoint's weights, built from the configs in its folder."""
 
-import importlib
 import inspect
 import json
 import shutil
@@ -17,6 +16,7 @@ import diffusers
 import torch
 from torch import nn
 
+from t2iprobe.errors import first_line
 from t2iprobe.models.checkpoint.complaints import complaints
 from t2iprobe.models.checkpoint.faults import check_configs
 from t2iprobe.models.checkpoint.jsonfile import read_mapping
@@ -27,6 +27,7 @@ from t2iprobe.models.checkpoint.loading import (
     read_index,
     ready,
 )
+from t2iprobe.models.checks.classes import NoClass, check_own_code, find_class
 from t2iprobe.models.checks.light import light
 from t2iprobe.models.checks.shortcuts import shorten
 from t2iprobe.models.hush import hush
@@ -40,57 +41,59 @@ class Skeleton:
 
     Attributes:
         modules: by component.
-        codecs: those that decode pictures once more, on the meta device.
+        shadows: codecs and denoisers once more, on the meta device.
         missing: component -> why it cannot be built.
     """
 
     modules: dict[str, nn.Module]
-    codecs: dict[str, nn.Module]
+    shadows: dict[str, nn.Module]
     missing: dict[str, str]
 
 
-def skeleton(folder: Path) -> Skeleton:
+def skeleton(name: str, folder: Path, trusted: bool = False) -> Skeleton:
     """Every component of a folder that is a module; no weight is read, and large ones take no memory.
 
+    Args:
+        name: what the user called the checkpoint.
+        folder: the pipeline folder.
+        trusted: whether code that lies in the folder may be run.
+
     Raises:
-        ModelError: the folder is no pipeline, or a config is not JSON.
+        ModelError: the folder is no pipeline, a config is not JSON, or code of its own is not trusted.
     """
     hush()
     found = Skeleton({}, {}, {})
-    for name, value in read_index(folder).items():
-        config = folder / name / "config.json"
+    index = read_index(folder)
+    check_own_code(name, folder, index, trusted)
+    for part, value in index.items():
+        config = folder / part / "config.json"
         if not is_component(value) or value[0] is None or not config.is_file():
             continue
         settings = read_mapping(config)
-        kind = _class(str(value[0]), str(value[1]))
-        if kind is None:
-            found.missing[name] = f"{value[0]} has no class {value[1]}"
-        elif issubclass(kind, nn.Module):
-            try:
-                # Two encoders of one config must not get the same weights.
-                with complaints():
-                    build = partial(_build, kind, settings)
-                    found.modules[name] = light(build, crc32(name.encode()))
-                if hasattr(kind, "decode") and timestep_name(found.modules[name]) is None:
-                    found.codecs[name] = _shadow(kind, settings)
-            except _BUILD_ERRORS as error:
-                found.modules.pop(name, None)
-                found.missing[name] = (
-                    f"{kind.__name__} cannot be built from {config}: {_line(error)}"
-                )
+        try:
+            kind = find_class(folder / part, str(value[0]), str(value[1]))
+            if issubclass(kind, nn.Module):
+                _add(found, part, kind, settings)
+        except NoClass as reason:
+            found.missing[part] = str(reason)
+        except _BUILD_ERRORS as error:
+            found.modules.pop(part, None)
+            found.missing[part] = f"{value[1]} cannot be built from {config}: {first_line(error)}"
     return found
 
 
-_BUILD_ERRORS = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    NotImplementedError,
-    RuntimeError,
-    ImportError,
-)
-"""What constructors raise at a config that does not fit them."""
+_BUILD_ERRORS = (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ImportError)
+"""What constructors raise at a config that does not fit them, or without a library that they need."""
+
+
+def _add(found: Skeleton, part: str, kind: Any, settings: dict[str, Any]) -> None:
+    """Build a component, and its shadow where shapes are asked of it."""
+    with complaints():
+        # Two encoders of one config must not get the same weights.
+        module = light(partial(_build, kind, settings), crc32(part.encode()))
+        found.modules[part] = module
+        if hasattr(kind, "decode") or timestep_name(module) is not None:
+            found.shadows[part] = _shadow(kind, settings)
 
 
 def light_model(
@@ -114,22 +117,24 @@ def light_model(
     replaced = apply_settings(pipe, settings, torch.device("cpu"))
     facts = {"dtype": "float32", "device": "cpu"}
     model = ready(name, folder, pipe, settings, facts, replaced)
-    used = {name: codec for name, codec in found.codecs.items() if name in model.modules}
-    shorten(model, used, every_call)
+    rest = model.modules.keys() - model.denoisers.keys()
+    codecs = {part: shadow for part, shadow in found.shadows.items() if part in rest}
+    shorten(model, codecs, every_call)
     return model
 
 
 def _without_modules(folder: Path, target: Path, modules: set[str]) -> dict[str, Any]:
     """Copy a pipeline folder but for its modules; returns the index of the copy.
 
-    A module that its pipeline can do without stands there as absent: the library would look for its weights although
-    it is given.
+    A module that its pipeline can do without, or whose code is the checkpoint's own, stands there as absent: diffusers
+    would look for its weights, or for a library of that name, although it is given.
     """
     index = read_index(folder)
     kind = getattr(diffusers, str(index["_class_name"]), None)
     parameters = inspect.signature(kind.__init__).parameters if kind is not None else {}
     for name in modules:
-        if name in parameters and parameters[name].default is not inspect.Parameter.empty:
+        optional = name in parameters and parameters[name].default is not inspect.Parameter.empty
+        if optional or (folder / name / f"{index[name][0]}.py").is_file():
             index[name] = [None, None]
     weights = shutil.ignore_patterns("*.safetensors", "*.bin", "*.ckpt", "*.pt")
     for item in folder.iterdir():
@@ -158,7 +163,7 @@ def quiet() -> Iterator[None]:
 
 def _shadow(kind: Any, settings: dict[str, Any]) -> nn.Module:
     with torch.device("meta"):
-        return _build(kind, settings).eval()
+        return _build(kind, settings).eval().to("meta")
 
 
 def _build(kind: Any, settings: dict[str, Any]) -> nn.Module:
@@ -177,24 +182,3 @@ def _in_float32(settings: dict[str, Any]) -> dict[str, Any]:
         for key, value in settings.items()
         if key not in ("dtype", "torch_dtype")
     }
-
-
-def _class(library: str, name: str) -> Any:
-    """A class by the library's or the pipeline module's name that model_index.json gives."""
-    places = [
-        library,
-        f"diffusers.pipelines.{library}",
-        f"diffusers.pipelines.deprecated.{library}",
-    ]
-    for place in places:
-        try:
-            found = getattr(importlib.import_module(place), name, None)
-        except ImportError:
-            continue
-        if found is not None:
-            return found
-    return None
-
-
-def _line(error: Exception) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
