@@ -43,6 +43,10 @@ def refusal(folder: Path, kind: type[T2IProbeError], **settings: Any) -> str:
         (SMALL | {"scheduler": FLOW}, f"--scheduler {FLOW}"),
         (SMALL | {"steps": 2000}, "--steps 2000"),
         (SMALL | {"height": 33, "width": 33}, "--height 33 and --width 33"),
+        (
+            SMALL | {"height": 33, "width": 33, "pipe_arg": ("eta=0.5",)},
+            "--height 33 and --width 33",
+        ),
         (SMALL | {"guidance": 3.0, "pipe_arg": ("eta=abc",)}, "--pipe-arg eta=abc"),
         (SMALL | {"pipe_arg": ("clip_skip=99", "eta=0.5")}, "--pipe-arg clip_skip=99"),
         (SMALL | {"pipe_arg": ("prompt_embeds=3",)}, "--pipe-arg prompt_embeds=3"),
