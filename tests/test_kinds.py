@@ -10,7 +10,7 @@ import matrix
 import pytest
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.kinds import refusal
+from t2iprobe.models.kinds import call_parameters, refusal
 from t2iprobe.models.model import check_takes_prompt
 
 
@@ -70,8 +70,33 @@ def edited_or_drawn(self: Any, prompt: str, image: Any = None, height: int = 8) 
     ],
 )
 def test_signatures(call: Any, expected: str | None) -> None:
-    found = refusal(call)
+    found = refusal(type("Pipeline", (), {"__call__": call}))
     assert found == expected if expected is None else expected in str(found)
+
+
+class Drawing:
+    def __call__(self, prompt: str, steps: int = 4, **kwargs: Any) -> Pictures:
+        raise NotImplementedError
+
+
+class Handing(Drawing):
+    """Hands everything on, as extensions of a pipeline do."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+class Closed(Drawing):
+    def __call__(self, label: int) -> Any:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def test_what_a_pipeline_hands_on_is_looked_up() -> None:
+    assert list(call_parameters(Drawing)) == ["prompt", "steps"]
+    assert list(call_parameters(Handing)) == ["prompt", "steps"]
+    assert refusal(Handing) is None
+    assert list(call_parameters(Closed)) == ["label"]
+    assert "takes no prompt" in str(refusal(Closed))
 
 
 def pipelines() -> Iterator[type]:

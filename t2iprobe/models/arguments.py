@@ -12,7 +12,6 @@ from t2iprobe.models.settings import LoadSettings
 # Arguments of pipeline calls that a run sets, or that would change how many images and what outputs a call gives.
 SET_BY_US = frozenset(
     {
-        "self",
         "prompt",
         "prompt_2",
         "prompt_3",

@@ -12,20 +12,38 @@ _DATA = ("image", "video", "embed", "latent", "token", "category")
 """Words in the names of arguments that a command line cannot give."""
 
 
-def refusal(call: Callable[..., Any]) -> str | None:
-    """Why a pipeline's call makes no image of a text alone, as the end of a sentence; None where nothing tells.
+def _calls(pipeline: type) -> list[Callable[..., Any]]:
+    """The call of a pipeline's class, behind decorators; where it takes **kwargs also those it extends."""
+    found = []
+    for kind in pipeline.__mro__:
+        if "__call__" in vars(kind):
+            found.append(inspect.unwrap(vars(kind)["__call__"]))
+            taken = inspect.signature(found[-1]).parameters.values()
+            if not any(one.kind is one.VAR_KEYWORD for one in taken):
+                break
+    return found
 
-    Args:
-        call: the unbound `__call__` of the pipeline's class, behind decorators.
-    """
-    parameters = inspect.signature(call).parameters
+
+def call_parameters(pipeline: type) -> dict[str, inspect.Parameter]:
+    """What the call of a pipeline's class takes, by name; `self`, *args and **kwargs left out."""
+    found: dict[str, inspect.Parameter] = {}
+    for call in _calls(pipeline):
+        for name, one in list(inspect.signature(call).parameters.items())[1:]:
+            if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+                found.setdefault(name, one)
+    return found
+
+
+def refusal(pipeline: type) -> str | None:
+    """Why a pipeline's class makes no image of a text alone, as the end of a sentence; None where nothing tells."""
+    parameters = call_parameters(pipeline)
     names = set(parameters)
     needed = [
         name
         for name, one in parameters.items()
         if one.default is one.empty and any(word in name for word in _DATA)
     ]
-    output = _output_fields(call)
+    output = next(filter(None, map(_output_fields, _calls(pipeline))), [])
     if "prompt" not in names:
         return "takes no prompt, so there is nothing to compose"
     if "strength" in names and {"image", "mask_image"} & names:

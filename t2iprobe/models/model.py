@@ -16,7 +16,7 @@ from torch import nn
 from t2iprobe.capture import find_module, unwrap
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.schedulers import put_scheduler
-from t2iprobe.models.kinds import refusal
+from t2iprobe.models.kinds import call_parameters, refusal
 from t2iprobe.models.sites import denoiser_blocks
 
 # What denoisers of diffusers call the noise level they are given, most specific first.
@@ -214,8 +214,8 @@ def _vocabulary(tokenizer: Any) -> int:
 
 
 def call_names(pipeline: type) -> list[str]:
-    """The parameter names of the call of a pipeline's class, looked up behind decorators."""
-    return list(inspect.signature(inspect.unwrap(pipeline.__call__)).parameters)
+    """The parameter names of the call of a pipeline's class."""
+    return list(call_parameters(pipeline))
 
 
 def check_takes_prompt(pipeline: type, name: str) -> None:
@@ -224,6 +224,6 @@ def check_takes_prompt(pipeline: type, name: str) -> None:
     Raises:
         ModelError: no prompt, an image is needed, or the output is a video, sound or something else.
     """
-    why = refusal(inspect.unwrap(pipeline.__call__))
+    why = refusal(pipeline)
     if why is not None:
         raise ModelError(f"{name}: {pipeline.__name__} {why}; use a text-to-image checkpoint")

@@ -1,13 +1,12 @@
 """Calling a pipeline the one right way: one CPU generator per image, own lists of prompts, no progress bar."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.kinds import IMAGE_FIELDS
+from t2iprobe.models.kinds import IMAGE_FIELDS, call_parameters
 from t2iprobe.models.model import Model
 
 _STEP_NAMES = ("steps", "num_steps", "n_steps", "sampling_steps")
@@ -20,7 +19,7 @@ def step_names(model: Model) -> list[str]:
 
 def asked_steps(model: Model) -> list[int]:
     """How many denoising steps each stage of a call is asked for: the call's own numbers, else the defaults."""
-    parameters = inspect.signature(inspect.unwrap(type(model.pipe).__call__)).parameters
+    parameters = call_parameters(type(model.pipe))
     found = [model.call.get(name, parameters[name].default) for name in step_names(model)]
     return [n for n in found if isinstance(n, int)]
 

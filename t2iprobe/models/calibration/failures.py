@@ -1,11 +1,11 @@
 """Why a call of a pipeline failed: no memory, a setting of the user's, or a pipeline that needs more than a prompt."""
 
 from collections.abc import Callable
-from inspect import signature, unwrap
 from typing import Any
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
 from t2iprobe.models.calibration.calls import step_names
+from t2iprobe.models.kinds import call_parameters
 from t2iprobe.models.model import Model
 from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
@@ -89,13 +89,10 @@ def _unusable(model: Model, error: Exception, text: str) -> T2IProbeError:
 
 def _arguments_without_default(model: Model) -> list[str]:
     """Arguments that every call of a pipeline needs beside the prompt, and is not given."""
-    parameters = signature(unwrap(type(model.pipe).__call__)).parameters.values()
     return [
-        p.name
-        for p in list(parameters)[1:]
-        if p.default is p.empty
-        and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-        and p.name not in ("prompt", *model.call)
+        name
+        for name, one in call_parameters(type(model.pipe)).items()
+        if one.default is one.empty and name not in ("prompt", *model.call)
     ]
 
 

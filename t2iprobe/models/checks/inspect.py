@@ -1,6 +1,5 @@
 """What can be read in a model, in words and numbers: behind `t2iprobe inspect`."""
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from t2iprobe.models.generation.plan import (
     plan_capture,
     site_shape,
 )
+from t2iprobe.models.kinds import call_parameters
 from t2iprobe.models.model import Model, timestep_name, token_embedding
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
@@ -290,7 +290,7 @@ def prompt_limit(model: Model, encoder: str, seen: int) -> int | None:
     own = own if isinstance(own, int) and own < 1_000_000 else None
     if own is not None and seen == own:
         return own
-    parameters = inspect.signature(inspect.unwrap(type(model.pipe).__call__)).parameters
+    parameters = call_parameters(type(model.pipe))
     asked = model.call.get("max_sequence_length")
     if asked is None and "max_sequence_length" in parameters:
         asked = parameters["max_sequence_length"].default
