@@ -68,7 +68,7 @@ def extra(family: str) -> list[str]:
     return [f"--pipe-arg={text}" for text in tiny.pipe_args(family)]
 
 
-@pytest.mark.parametrize("family", some_by_default([*MATRIX, *LIKE_NO_OTHER]))
+@pytest.mark.parametrize("family", [*MATRIX, *LIKE_NO_OTHER])
 def test_inspect_tells_the_same_without_weights(
     tiny_folder: Folder,
     family: str,
