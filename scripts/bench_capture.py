@@ -37,13 +37,19 @@ class Leg:
 
 
 def requests(n: int, seed: int = 0) -> list[Any]:
-    """Images of n different tasks of the shapes family."""
+    """n images of tasks of the shapes family, as many of each task as a run makes by default."""
+    from t2iprobe.config import RunConfig
     from t2iprobe.families import load_family
     from t2iprobe.models.generation.generate import ImageRequest
 
-    family = load_family("shapes-pair")
-    tasks = random.Random(seed).sample(family.tasks(), n)
-    return [ImageRequest(task.id, 0, task.prompt, family.spans(task)) for task in tasks]
+    family, each = load_family("shapes-pair"), RunConfig().seeds
+    tasks = random.Random(seed).sample(family.tasks(), -(-n // each))
+    wanted = [
+        ImageRequest(task.id, index, task.prompt, family.spans(task))
+        for task in tasks
+        for index in range(each)
+    ]
+    return wanted[:n]
 
 
 def load(name: str) -> Any:
