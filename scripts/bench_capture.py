@@ -37,7 +37,7 @@ class Leg:
 
 
 def requests(n: int, seed: int = 0) -> list[Any]:
-    """n images of tasks of the shapes family, as many of each task as a run makes by default."""
+    """As many images of tasks of the shapes family as are asked for, of each task as many as a run makes by default."""
     from t2iprobe.config import RunConfig
     from t2iprobe.families import load_family
     from t2iprobe.models.generation.generate import ImageRequest

@@ -201,6 +201,30 @@ def test_a_stand_in_is_linear_in_every_input_and_takes_no_memory() -> None:
     assert float(linear(x).std().detach()) == pytest.approx(1, abs=0.5)
 
 
+class Unset(nn.Module):
+    """Weights in every way that leaves them to the checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped = torch.nn.utils.skip_init(nn.Linear, 8, 8)
+        self.scale = nn.Parameter(torch.empty(8))
+        self.table = nn.Parameter(torch.empty_like(torch.ones(8, 8)))
+        self.gate = nn.Parameter(torch.ones(1).new_empty((8, 8)))
+        self.huge = nn.Parameter(torch.ones(1).new_empty((1 << 10, 1 << 10)))
+
+
+def test_weights_that_a_class_leaves_to_the_checkpoint_are_not_what_was_in_memory() -> None:
+    waste = [torch.full((8, 8), 1e30) for _ in range(64)]
+    del waste
+    module: Any = light.light(Unset, 0)
+    assert module.scale.eq(1).all()
+    assert module.skipped.bias.eq(0).all()
+    for weight in (module.skipped.weight, module.table, module.gate, module.huge):
+        assert float(weight.detach().abs().max()) < 10
+        assert float(weight.detach().std()) > 0
+    assert module.huge.untyped_storage().nbytes() < 1 << 16
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_names_are_never_cut(
     terminal: bool,
@@ -401,6 +425,7 @@ FED = {
         "text_encoder_2": ["encoder.final_layer_norm"],
     },
     "unclip": {"text_encoder": ["text_model.final_layer_norm"]},
+    "kolors": {"text_encoder": ["encoder.layers.1"]},  # its weights are made by skip_init
 }
 
 

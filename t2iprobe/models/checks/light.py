@@ -19,6 +19,10 @@ RANK = 8
 """Rank of the stand-ins: as many dimensions as the fingerprints of a trace have channels."""
 
 
+_UNINITIALISED = (torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty)
+"""What makes weights without values; skip_init and to_empty do so through empty_like."""
+
+
 class _WithoutMemory(TorchFunctionMode):
     """While a module is built: large uninitialised tensors go to the meta device, small ones are zero."""
 
@@ -30,12 +34,11 @@ class _WithoutMemory(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func is not torch.empty:
+        if func not in _UNINITIALISED:
             return func(*args, **kwargs)
-        size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-        n = torch.Size(kwargs.get("size", size)).numel()
-        if n > LARGE:
-            return func(*args, **(kwargs | {"device": "meta"}))
+        without_memory = func(*args, **(kwargs | {"device": "meta"}))
+        if without_memory.numel() > LARGE:
+            return without_memory
         # A weight that its class leaves to the checkpoint would be whatever was in memory.
         return func(*args, **kwargs).zero_()
 
@@ -75,9 +78,9 @@ def stand_in(module: nn.Module) -> None:
             if id(weight) not in made:
                 made[id(weight)] = nn.Parameter(_line(weight), requires_grad=False)
             held[name] = made[id(weight)]
-        for weight in held.values():
+        for name, weight in held.items():
             if weight is not None and id(weight) not in map(id, made.values()):
-                _open(weight)
+                _open(name, weight)
         if "weight" in large and id(part) not in inside:
             _speed_up(part)
 
@@ -94,10 +97,14 @@ def _line(weight: Tensor) -> Tensor:
     return torch.as_strided(line, tuple(weight.shape), tuple(strides))
 
 
-def _open(weight: Tensor) -> None:
-    """A matrix that starts at zero gets small random values: closed gates would keep text from the image."""
-    if weight.dim() >= 2 and weight.numel() and weight.is_floating_point() and not weight.any():
+def _open(name: str, weight: Tensor) -> None:
+    """A matrix that starts at zero gets small values, a scale one: closed gates would keep text from the image."""
+    if not weight.numel() or not weight.is_floating_point() or weight.any():
+        return
+    if weight.dim() >= 2:
         weight.normal_(std=0.5 * weight.shape[-1] ** -0.5)
+    elif "bias" not in name:
+        weight.fill_(1.0)
 
 
 def _speed_up(part: nn.Module) -> None:
