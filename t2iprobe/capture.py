@@ -90,9 +90,15 @@ def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 class HookSet:
-    """Hooks that observe and never change: they return nothing, remove themselves, and keep the first error."""
+    """Hooks that observe and never change: they return nothing, remove themselves, and keep the first error.
 
-    def __init__(self) -> None:
+    Args:
+        inside_compiled: whether modules that get hooks may lie inside compiled ones. Hooks of modules that are compiled
+            themselves are kept out of the graph anyway; for all others that costs as much as a small hook.
+    """
+
+    def __init__(self, inside_compiled: bool = False) -> None:
+        self._inside_compiled = inside_compiled
         self._handles: list[RemovableHandle] = []
         self._error: Exception | None = None
 
@@ -109,8 +115,8 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._run(lambda: function(args, kwargs))
 
-        untraced = _untraced(hook)
-        self._handles.append(module.register_forward_pre_hook(untraced, with_kwargs=True))
+        kept = self._kept_out(module, hook)
+        self._handles.append(module.register_forward_pre_hook(kept, with_kwargs=True))
 
     def after(self, module: nn.Module, function: After) -> None:
         """Call `function(args, kwargs, output)` after each forward of `module`."""
@@ -118,7 +124,11 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             self._run(lambda: function(args, kwargs, output))
 
-        self._handles.append(module.register_forward_hook(_untraced(hook), with_kwargs=True))
+        kept = self._kept_out(module, hook)
+        self._handles.append(module.register_forward_hook(kept, with_kwargs=True))
+
+    def _kept_out(self, module: nn.Module, hook: Callable[..., None]) -> Callable[..., None]:
+        return _untraced(hook) if self._inside_compiled or is_compiled(module) else hook
 
     def raise_error(self) -> None:
         """Raise the first error of a hook, once."""
@@ -198,7 +208,7 @@ class Recorder:
         self._root = module
         self._modules = {path: find_module(module, path) for path in paths}
         self._select, self._reduce = select, reduce
-        self._hooks = HookSet()
+        self._hooks = HookSet(inside_compiled=True)
         self._depth = 0
         self.calls = 0
         self.captures: dict[str, list[Captured]] = {path: [] for path in self._modules}

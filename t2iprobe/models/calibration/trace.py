@@ -57,6 +57,18 @@ def fingerprint(tensor: Tensor) -> Print:
     return Print(tuple(tensor.shape), values.to("cpu", torch.float32, copy=True))
 
 
+def fingerprints(rows: Sequence[Tensor]) -> list[Print]:
+    """The fingerprint of each row of a batched argument; rows of one shape leave the device in one copy.
+
+    Positions of image tokens look like a batch of thousands of rows, each of which would wait for the device.
+    """
+    if not rows or len({row.shape for row in rows}) > 1 or not 1 <= rows[0].ndim <= 3:
+        return [fingerprint(row) for row in rows]
+    samples = torch.stack([row.detach()[..., :CHANNELS] for row in rows])
+    own = tuple(rows[0].shape)
+    return [Print(own, sample) for sample in samples.to("cpu", torch.float32).unbind()]
+
+
 def tensors_in(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor in a nested output or argument with a dotted name.
 
@@ -244,9 +256,7 @@ class Tracer:
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             bound = bind(names, args, kwargs)
             arguments = {
-                name: [fingerprint(row) for row in rows]
-                for name, rows in batched_arguments(bound)
-                if name != time
+                name: fingerprints(rows) for name, rows in batched_arguments(bound) if name != time
             }
             at_level = _rows_at_level(bound[time]) if time is not None else None
             calls.append(Call(level(bound, arguments), arguments, at_level=at_level))

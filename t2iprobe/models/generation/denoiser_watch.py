@@ -11,7 +11,7 @@ from t2iprobe.models.calibration.denoisers import Denoiser, image_grid
 from t2iprobe.models.calibration.outputs import pick
 from t2iprobe.models.calibration.rows import conditional_rows
 from t2iprobe.models.calibration.streams import Reading
-from t2iprobe.models.calibration.trace import bind, fingerprint, read_timestep, rows_of
+from t2iprobe.models.calibration.trace import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.models.generation.kept import Kept, Rows, Texts, text_rows
 from t2iprobe.models.generation.pooling import image_rows, image_weights, pool_map, pool_tokens
 from t2iprobe.models.generation.state_weights import StateWeights
@@ -101,7 +101,7 @@ class DenoiserWatch:
         key = tuple(map(id, states)) if isinstance(states, list | tuple) else (id(states),)
         if key not in self._judged:
             rows = rows_of(states)
-            samples = [fingerprint(row).sample for row in rows]
+            samples = [own.sample for own in fingerprints(rows)]
             kept = conditional_rows(samples, self._found.unconditional)
             n = len(self._texts.prompts)
             if len(kept) % n:
