@@ -16,6 +16,16 @@ from t2iprobe.models.settings import LoadSettings
 
 DEFAULT_MODEL = "shapes-mmdit"
 
+LIMITS = {
+    "tasks": (1, 10**6),
+    "seeds": (1, 10**4),
+    "seed": (0, 2**63 - 1),
+    "batch_size": (1, 10**4),
+    "folds": (3, 10**3),  # one of two has no second half to value the headline site on
+    "resamples": (99, 10**6),
+}
+"""Least and most of each count: beyond the most a typing mistake would fill memory before anything is said."""
+
 
 @dataclass(frozen=True)
 class OneModel(LoadSettings):
@@ -66,13 +76,15 @@ class RunConfig(LoadSettings):
         """Reject numbers that cannot be meant.
 
         Raises:
-            ConfigError: a count is below its minimum, or the budget is no time.
+            ConfigError: a count is outside its limits, or the budget is no time.
         """
         super().__post_init__()
-        minimum = {"tasks": 1, "seeds": 1, "seed": 0, "batch_size": 1, "folds": 2, "resamples": 99}
-        for name, low in minimum.items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"--{flag(name)} {getattr(self, name)}: must be {low} or more")
+        for name, (low, high) in LIMITS.items():
+            given = getattr(self, name)
+            if given < low:
+                raise ConfigError(f"--{flag(name)} {given}: must be {low} or more")
+            if given > high:
+                raise ConfigError(f"--{flag(name)} {given}: must be {high} or less")
         if self.budget is not None:
             parse_duration(self.budget)
 

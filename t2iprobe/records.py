@@ -1,6 +1,6 @@
 """The typed records that stages hand to each other through the run folder."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Outcome = Literal["right", "wrong", "malformed", "unscored"]
@@ -15,14 +15,14 @@ class Verdict:
             compose; "malformed": not the right number of clean objects; "unscored": no judgement was possible, which
             is counted and never taken for a failure.
         reason: one short sentence, the evidence.
-        constituents: for each constituent whether it is right; None where it cannot be told.
+        constituents: for each constituent of the task whether it is right; None where it cannot be told.
     """
 
     task_id: str
     image_index: int
     outcome: Outcome
     reason: str
-    constituents: dict[str, bool | None] = field(default_factory=dict)
+    constituents: dict[str, bool | None]
 
     @property
     def success(self) -> bool | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 from t2iprobe.errors import ConfigError, unknown
 
+# Classes with `score(image, task, image_index)` that gives a `t2iprobe.records.Verdict` with every constituent of the
+# task, and where they cannot judge any family `check_family(family)`, which raises ConfigError.
 SCORERS = {
     "pixels": "t2iprobe.scorers.pixels:PixelScorer",
 }
 
-# Functions of (X, Y, folds, column_groups) that give out-of-fold predictions.
+# Functions of (X, Y, folds, column_groups) that give a `t2iprobe.probes.crossfit.OutOfFold`.
 PROBES = {
     "ridge": "t2iprobe.probes.crossfit:cross_predict",
     "logistic": "t2iprobe.probes.logistic:cross_predict",

@@ -66,6 +66,8 @@ def test_every_command_explains_itself(name: str, capsys: Capture) -> None:
         (["synthetic", "train"], ["--out", "t2iprobe synthetic train --help"]),
         (["synthetic", "sweep", "width", "--size", "smal"], ["'smal'", "smoke"]),
         (["run", "--seeds", "-1"], ["--seeds -1", "1 or more"]),
+        (["run", "--seeds", "99999999999999999999"], ["--seeds 9999", "10000 or less"]),
+        (["run", "--folds", "2"], ["--folds 2", "3 or more"]),
         (["run", "--at", "1.5"], ["--at 1.5", "from 0 to 1"]),
         (["run", "--at", ""], ["--at"]),
         (["run", "--steps", "0"], ["--steps 0", "1 or more"]),

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from t2iprobe import shapes
-from t2iprobe.errors import DataError
+from t2iprobe.errors import ConfigError
 from t2iprobe.families import load_family
 from t2iprobe.scorers.pixels import PixelScorer, find_objects
 from t2iprobe.tasks import Family, Task
@@ -13,7 +13,7 @@ from t2iprobe.tasks import Family, Task
 SCENES = 400
 
 
-@pytest.fixture(scope="module", params=PixelScorer.families)
+@pytest.fixture(scope="module", params=["shapes-pair", "shapes-single"])
 def family(request: pytest.FixtureRequest) -> Family:
     return load_family(request.param)
 
@@ -168,12 +168,19 @@ def test_an_oblong_picture_is_unscored() -> None:
 
 
 def test_unknown_values_and_constituents_are_named() -> None:
-    task = load_family("shapes-pair").tasks()[0]
-    image = _image(task.values)
-    with pytest.raises(DataError, match=r"unknown color2 .* 'magenta'"):
-        PixelScorer().score(image, replace(task, values=task.values | {"color2": "magenta"}))
-    with pytest.raises(DataError, match=r"cannot judge the constituents animal; .*choose another"):
-        PixelScorer().score(image, replace(task, values={"animal": "cat"}))
+    family = load_family("shapes-pair")
+    own = replace(family, name="few-colours", constituents=family.constituents[:3])
+    with pytest.raises(ConfigError, match=r"color1, shape1, relation of 'few-colours'; .*choose"):
+        PixelScorer.check_family(own)
+    color2 = replace(family.constituents[3], values=("red", "magenta"))
+    own = replace(family, constituents=(*family.constituents[:3], color2, family.constituents[4]))
+    with pytest.raises(ConfigError, match=r"unknown color2 .* 'magenta'"):
+        PixelScorer.check_family(own)
+    fewer = replace(color2, values=("red", "blue"))
+    own = replace(
+        family, name="mine", constituents=(*family.constituents[:3], fewer, family.constituents[4])
+    )
+    PixelScorer.check_family(own)
 
 
 def test_objects_are_measured_where_they_are() -> None:

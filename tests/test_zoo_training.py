@@ -168,7 +168,7 @@ def test_an_interrupted_training_ends_like_an_unbroken_one(tmp_path: Path) -> No
 def test_figures_count_and_compare_with_the_binomial() -> None:
     def verdicts(counts: list[int]) -> list[Verdict]:
         rows = [["right"] * k + ["wrong"] * (4 - k) for k in counts]
-        return [Verdict("t", i, outcome, "") for row in rows for i, outcome in enumerate(row)]
+        return [Verdict("t", i, outcome, "", {}) for row in rows for i, outcome in enumerate(row)]
 
     apart = evaluate.figures(verdicts([4, 4, 0, 0]))
     assert (apart.success, apart.wrong, apart.malformed) == (0.5, 8, 0)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from t2iprobe import shapes
-from t2iprobe.errors import DataError, unknown
+from t2iprobe.errors import ConfigError, unknown
 from t2iprobe.records import Verdict
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from t2iprobe.tasks import Task
+    from t2iprobe.tasks import Family, Task
 
 Array = NDArray[np.float32]
 
@@ -66,9 +66,28 @@ class Malformed(Exception):  # noqa: N818 - not an error: it carries the finding
 
 
 class PixelScorer:
-    """Scores pictures of the families `shapes-pair` and `shapes-single`."""
+    """Scores pictures of `shapes-pair`, `shapes-single` and families with the same constituents and fewer values."""
 
-    families = ("shapes-pair", "shapes-single")
+    @staticmethod
+    def check_family(family: "Family") -> None:
+        """Refuse a family that cannot be judged.
+
+        Raises:
+            ConfigError: it has other constituents, or values that the scorer does not know.
+        """
+        constituents = [constituent.name for constituent in family.constituents]
+        if frozenset(constituents) not in _JUDGES:
+            known = "; ".join(", ".join(sorted(names)) for names in _JUDGES)
+            raise ConfigError(
+                f"the pixels scorer cannot judge the constituents {', '.join(constituents)} of {family.name!r};"
+                f" it knows {known}: choose another scorer"
+            )
+        for constituent in family.constituents:
+            allowed = _KNOWN[constituent.name.rstrip("12")]
+            for value in constituent.values:
+                if value not in allowed:
+                    what = f"{constituent.name} for the pixels scorer"
+                    raise ConfigError(unknown(what, value, allowed))
 
     def score(self, image: "Image", task: "Task", image_index: int = 0) -> Verdict:
         """The verdict on one picture, with every constituent.
@@ -78,14 +97,11 @@ class PixelScorer:
 
         Args:
             image: any mode and any square size; it is reduced to 64 x 64.
-            task: a task of one of `families`.
+            task: a task of a family that `check_family` lets through.
             image_index: copied to the verdict.
-
-        Raises:
-            DataError: the task has other constituents or values than the scorer knows.
         """
         asked = task.values
-        judge = _judge_for(task)
+        judge = _JUDGES[frozenset(asked)]
         if image.width != image.height:
             reason = f"the picture is {image.width} x {image.height}; only square ones are judged"
             return Verdict(task.id, image_index, "unscored", reason, dict.fromkeys(asked))
@@ -217,25 +233,6 @@ def _template(shape: str, quarter_x: int, quarter_y: int, quarter_radius: int) -
     )
     template.flags.writeable = False
     return template
-
-
-def _judge_for(task: "Task") -> "Judge":
-    """What turns found objects into a value for each constituent, chosen by the task's constituents.
-
-    Raises:
-        DataError: other constituents or values than the scorer knows.
-    """
-    judge = _JUDGES.get(frozenset(task.values))
-    if judge is None:
-        raise DataError(
-            f"the pixels scorer cannot judge the constituents {', '.join(task.values)}; it knows those "
-            f"of the families {' and '.join(PixelScorer.families)}: choose another scorer"
-        )
-    for name, value in task.values.items():
-        allowed = _KNOWN[name.rstrip("12")]
-        if value not in allowed:
-            raise DataError(unknown(f"{name} for the pixels scorer", value, allowed))
-    return judge
 
 
 def _judge_pair(found: list[Found], asked: Mapping[str, str]) -> dict[str, str]:

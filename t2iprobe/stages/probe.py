@@ -112,6 +112,10 @@ def probe(X: NDArray[np.float32], targets: Targets, span: str | None, predict: P
         reason = f"prompts are cut before {span}" if cut else "fewer than 3 folds have activations"
         return Probed([_undefined(g, reason) for g in groups], _nothing())
     fit = predict(X[kept], Y, folds, names)
+    if not isinstance(fit, OutOfFold):
+        raise DataError(
+            f"the probe gave a {type(fit).__name__}; a probe gives a t2iprobe.probes.crossfit.OutOfFold"
+        )
     tasks = fit.per_task(Y, task_ids)
     alphas = fit.typical_alpha()
     common = {"n_images": len(Y), "n_tasks": len(tasks.tasks), "n_folds": len(fit.fold_labels)}

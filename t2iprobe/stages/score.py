@@ -1,13 +1,14 @@
 """Judge every image of a run: run folder -> scores.parquet."""
 
 from collections import Counter
+from typing import get_args
 
 from t2iprobe import registry
 from t2iprobe.config import RunConfig
-from t2iprobe.errors import ConfigError, DataError
+from t2iprobe.errors import DataError
 from t2iprobe.families import Family, Task
 from t2iprobe.progress import bar
-from t2iprobe.records import Verdict
+from t2iprobe.records import Outcome, Verdict
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import read_index
 from t2iprobe.store import Row, RunFolder, intact_png, write_table
@@ -17,14 +18,11 @@ def check_scorer(name: str, family: Family) -> None:
     """Refuse a scorer that cannot judge a family, before anything is generated.
 
     Raises:
-        ConfigError: no such scorer, or one for other families.
+        ConfigError: no such scorer, or one that says it cannot.
     """
-    scorer = registry.resolve("scorer", registry.SCORERS, name)
-    families: tuple[str, ...] | None = getattr(scorer, "families", None)
-    if families is not None and family.name not in families:
-        raise ConfigError(
-            f"the scorer {name!r} judges {', '.join(families)}, not {family.name!r}: choose one of these families"
-        )
+    check = getattr(registry.resolve("scorer", registry.SCORERS, name), "check_family", None)
+    if check is not None:
+        check(family)
 
 
 def run(folder: RunFolder, config: RunConfig) -> None:
@@ -54,11 +52,32 @@ def run(folder: RunFolder, config: RunConfig) -> None:
                     )
                 with Image.open(path) as image:
                     verdict = scorer.score(image, task, entry.image_index)
+                _check_verdict(verdict, task, config.scorer)
             rows.append(_row(verdict))
             progress.advance()
     write_table(folder.path / "scores.parquet", rows)
     outcomes = Counter(row["outcome"] for row in rows)
     folder.update(counts=folder.manifest["counts"] | {"unscored": outcomes["unscored"]})
+
+
+def _check_verdict(verdict: Verdict, task: Task, name: str) -> None:
+    """What a scorer gives must be whole, or a later stage would fail after all the work.
+
+    Raises:
+        DataError: it is no verdict, lacks a constituent, or has an outcome that does not exist.
+    """
+    wanted = "Verdict(task_id, image_index, outcome, reason, constituents)"
+    if not isinstance(verdict, Verdict):
+        raise DataError(f"the scorer {name!r} gave a {type(verdict).__name__}, not a {wanted}")
+    if verdict.outcome not in get_args(Outcome):
+        raise DataError(
+            f"the scorer {name!r} gave the outcome {verdict.outcome!r}, not one of {', '.join(get_args(Outcome))}"
+        )
+    if verdict.constituents.keys() != task.values.keys():
+        raise DataError(
+            f"the scorer {name!r} judged the constituents {', '.join(verdict.constituents) or 'none'} instead of"
+            f" {', '.join(task.values)}; give True or False for each, None where it cannot be told"
+        )
 
 
 def _row(verdict: Verdict) -> Row:
