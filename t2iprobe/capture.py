@@ -231,9 +231,12 @@ class Recorder:
 
     def _silent(self, path: str) -> str:
         why = "; the module is compiled, open the recorder before its first call"
-        compiled = is_compiled(self._root) or is_compiled(self._modules[path])
-        name = type(unwrap(self._root)).__name__
-        return f"{path}: 0 captures in {self.calls} calls of {name}{why if compiled else ''}"
+        name, n = type(unwrap(self._root)).__name__, len(self.captures[path])
+        compiled = why if self._is_compiled(path) else ""
+        return f"{path}: {n} captures in {self.calls} calls of {name}{compiled}"
+
+    def _is_compiled(self, path: str) -> bool:
+        return is_compiled(self._root) or is_compiled(self._modules[path])
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.calls += 1
@@ -290,5 +293,5 @@ class Recorder:
         self._hooks.__exit__(kind, error, trace)
         if kind is None:
             for path, captured in self.captures.items():
-                if not captured:
+                if not captured or (self._is_compiled(path) and len(captured) < self.calls):
                     raise SiteError(self._silent(path))

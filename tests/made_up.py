@@ -30,6 +30,9 @@ class Design:
     packed: bool = False  # the pipeline cuts the patches, not the denoiser
     padding: str = "right"
     registers: int = 0  # tokens of the model itself before the text
+    experts: bool = False  # a second denoiser takes over in the middle of a run
+    alone: bool = False  # the denoiser is called for one prompt after the other
+    grows: bool = False  # the last steps draw a picture of twice the size
 
 
 @dataclass
@@ -99,9 +102,9 @@ class Truth:
 class Painter(nn.Module):
     """The denoiser."""
 
-    def __init__(self, design: Design) -> None:
+    def __init__(self, design: Design, seed: int = 0) -> None:
         super().__init__()
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         joint = design.returns in ("text_first", "text_last")
         layers: list[nn.Module] = [
             JointLayer() if joint else PairLayer(design.returns) for _ in range(3)
@@ -178,7 +181,8 @@ def patches(picture: Tensor) -> Tensor:
 
 
 def unpatched(tokens: Tensor) -> Tensor:
-    return nn.functional.fold(tokens.transpose(1, 2), (SIDE, SIDE), 2, stride=2)
+    side = 2 * round(tokens.shape[1] ** 0.5)
+    return nn.functional.fold(tokens.transpose(1, 2), (side, side), 2, stride=2)
 
 
 class Rung(nn.Module):
@@ -222,9 +226,11 @@ class Pictures:
 class MadeUpPipeline(DiffusionPipeline):
     """Text to image with the pieces above."""
 
-    def __init__(self, speller: Any, spelling: Any, painter: Any) -> None:
+    def __init__(self, speller: Any, spelling: Any, painter: Any, finisher: Any = None) -> None:
         super().__init__()
-        self.register_modules(speller=speller, spelling=spelling, painter=painter)
+        self.register_modules(
+            speller=speller, spelling=spelling, painter=painter, finisher=finisher
+        )
 
     def _encode(self, prompts: list[str]) -> list[Tensor] | Tensor:
         if self.painter.design.flattened:
@@ -252,7 +258,18 @@ class MadeUpPipeline(DiffusionPipeline):
         levels = torch.linspace(1, 0, num_steps + 1)
         for step in range(num_steps):
             here, there = levels[step], levels[step + 1]
-            latents = self._move(step, latents, here, there, asked, empty, num_steps)
+            if self.painter.design.grows and 2 * step == num_steps:
+                latents = nn.functional.interpolate(latents, scale_factor=2.0)
+            if self.painter.design.alone:
+                moved = [
+                    self._move(step, x, here, there, words, no_words, num_steps)
+                    for x, words, no_words in zip(
+                        latents.split(1), asked.split(1), empty.split(1), strict=True
+                    )
+                ]
+                latents = torch.cat(moved)
+            else:
+                latents = self._move(step, latents, here, there, asked, empty, num_steps)
         if self.painter.design.packed:
             latents = unpatched(latents)
         return Pictures(
@@ -290,15 +307,19 @@ class MadeUpPipeline(DiffusionPipeline):
         guidance = self.painter.design.guidance
         if guidance == "off_midrun" and done >= 0.5:
             guidance = "embedded"
+        if guidance == "late":
+            guidance = "calls_uncond_first" if done >= 0.75 else "embedded"
+        finishes = self.painter.design.experts and done >= 0.5
+        painter = self.finisher if finishes else self.painter
 
         def call(texts: list[Any], rows: list[int], perturbed: int = 0) -> tuple[Tensor, ...]:
             words = self._join(texts)
-            self.painter.step, self.painter.rows = step, rows
+            painter.step, painter.rows = step, rows
             copies = torch.cat([x] * len(texts))
             given = list(copies) if self.painter.design.flattened else copies
             noise_level = level.expand(len(copies))
-            out = self.painter(given, words, noise_level, perturbed)
-            out = out if self.painter.design.packed else unpatched(out)
+            out = painter(given, words, noise_level, perturbed)
+            out = out if painter.design.packed else unpatched(out)
             return out.chunk(len(texts))
 
         match guidance:
@@ -329,7 +350,9 @@ class MadeUpPipeline(DiffusionPipeline):
 def pipeline(design: Design) -> MadeUpPipeline:
     """A made-up pipeline with random weights."""
     spelling = tok.mistral_tokenizer() if design.padding == "left" else tok.clip_tokenizer()
-    made = MadeUpPipeline(Speller(len(spelling)), spelling, Painter(design))
-    made.painter.eval()
-    made.speller.eval()
+    finisher = Painter(design, seed=2) if design.experts else None
+    made = MadeUpPipeline(Speller(len(spelling)), spelling, Painter(design), finisher)
+    for part in (made.painter, made.speller, finisher):
+        if part is not None:
+            part.eval()
     return made

@@ -41,6 +41,7 @@ DESIGNS = {
     "three rows a prompt": Design(guidance="tripled", returns="swapped"),
     "no unconditional half": Design(guidance="embedded", returns="text_last"),
     "guidance off in mid-run": Design(guidance="off_midrun"),
+    "guidance late in the run": Design(guidance="late"),
     "two evaluations a step": Design(evaluations="heun", guidance="cond_uncond"),
     "a midpoint in each step": Design(evaluations="midpoint"),
     "three evaluations at a level": Design(evaluations="thrice", guidance="calls_uncond_first"),
@@ -94,6 +95,46 @@ def test_values_are_those_of_the_blocks(name: str) -> None:
         text = batch.activations[f"{site}:text/span-color1@{truth.step}"]
         own = torch.stack([truth.text[i, at] for i, at in enumerate(places)])
         assert torch.allclose(text, own, atol=1e-5), site
+
+
+@pytest.mark.parametrize("guidance", ["uncond_cond", "calls_uncond_first", "embedded"])
+def test_a_second_denoiser_that_goes_on_with_the_picture(guidance: str) -> None:
+    model = Model("experts", pipeline(Design(experts=True, guidance=guidance)))
+    plan = plan_capture(model, sites="all", at=(0, 1))
+    model.pipe.finisher.log = log = []
+    (batch,) = generate(model, REQUESTS, plan, 2, run_seed=0)
+    log = [truth for truth in log if truth.step is not None and len(truth.image)]
+    assert {truth.step for truth in log} == {2, 3}
+    places = word_positions(model)
+    for truth in log:
+        site, step = f"finisher.{truth.block}", int(truth.step or 0) - 2
+        image = batch.activations[f"{site}:image/mean@{step}"]
+        assert torch.allclose(image, truth.image.mean(1), atol=1e-5), site
+        text = batch.activations[f"{site}:text/span-color1@{step}"]
+        own = torch.stack([truth.text[i, at] for i, at in enumerate(places)])
+        assert torch.allclose(text, own, atol=1e-5), site
+
+
+@pytest.mark.parametrize("returns", ["text_first", "text_last"])
+@pytest.mark.parametrize("trait", ["experts", "grows"])
+def test_joint_streams_whose_bounds_nothing_tells_are_not_read(returns: str, trait: str) -> None:
+    design = Design(returns=returns, experts=trait == "experts", grows=trait == "grows")
+    with pytest.raises(SiteError, match="no block gave a stream that could be told"):
+        plan_capture(Model(trait, pipeline(design)))
+
+
+def test_a_denoiser_that_is_called_for_one_prompt_after_the_other() -> None:
+    model = Model("alone", pipeline(Design(alone=True)))
+    found = calibrated(model)
+    assert found.max_batch == 1
+    plan = plan_capture(model, sites="painter.trunk.1:image", at=(3,))
+    batches = list(generate(model, REQUESTS, plan, 2, run_seed=0))
+    assert [len(batch.images) for batch in batches] == [1, 1]
+    model.pipe.painter.log = log = []
+    generators = [torch.Generator().manual_seed(0)]
+    model.pipe(prompt=PROMPTS[0], generator=generators)
+    again = [t for t in log if t.step == 3 and t.block == "trunk.1"]
+    assert again[0].image.shape == (1, 16, 16)
 
 
 def states(model: Model) -> list[Tensor]:

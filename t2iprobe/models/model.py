@@ -129,8 +129,13 @@ class Model:
 
     @cached_property
     def modules(self) -> dict[str, nn.Module]:
-        """Every component that is a module, by its name in the pipeline, unwrapped."""
-        parts = getattr(self.pipe, "components", {})
+        """Every component that is a module, by its name in the pipeline, unwrapped.
+
+        What a pipeline's class may be made without is registered like the rest, but no entry of `components`.
+        """
+        parts = dict(getattr(self.pipe, "components", {}))
+        for name in getattr(self.pipe, "config", {}):
+            parts.setdefault(name, getattr(self.pipe, name, None))
         return {name: unwrap(part) for name, part in parts.items() if isinstance(part, nn.Module)}
 
     @cached_property

@@ -17,7 +17,7 @@ from t2iprobe.models.calibration.calls import asked_steps, images_of
 from t2iprobe.models.calibration.denoisers import Denoiser, calibrate_denoiser, conditional_states
 from t2iprobe.models.calibration.lengths import may_move, moves_with_length
 from t2iprobe.models.calibration.streams import Reading
-from t2iprobe.models.calibration.tokens import match_segments
+from t2iprobe.models.calibration.tokens import Segment, match_segments
 from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace
 from t2iprobe.models.calibration.trial import SHORT_STEPS, image_size, rehearse, short_calls
 from t2iprobe.models.model import Model
@@ -77,7 +77,8 @@ def calibrate(model: Model) -> Calibration:
             continue
         denoisers[name] = found
         states = conditional_states(calls, second.calls[name], found)
-        found.segments = match_segments(states, first.passes)
+        found.segments, astray = _segments(name, found, first, second)
+        notes += [f"{name}: words of {a} move with the prompt and are left out" for a in astray]
         only_picture = len(calls[0].arguments) == 1  # a later stage, which is given no text
         found.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
     if not denoisers:
@@ -89,6 +90,21 @@ def calibrate(model: Model) -> Calibration:
         notes.append(f"{moving} differs between a batch and its prompts alone; batch size is 1")
     max_batch = 1 if moving or double is None else None
     return Calibration(denoisers, encoders, max_batch, size, notes)
+
+
+def _segments(
+    name: str, found: Denoiser, first: Trace, second: Trace
+) -> tuple[list[Segment], list[str]]:
+    """Where the encoders' tokens are among the text states, and encoders of which the two prompts tell otherwise.
+
+    The words of an encoder that is joined behind another one without pads move with the length of the first text.
+    """
+    calls, others = first.calls[name], second.calls[name]
+    own = match_segments(conditional_states(calls, others, found), first.passes)
+    again = match_segments(conditional_states(others, calls, found), second.passes)
+    shifts = {segment.encoder: segment.shift for segment in again}
+    kept = [one for one in own if shifts.get(one.encoder, one.shift) == one.shift]
+    return kept, [one.encoder for one in own if one not in kept]
 
 
 def _moving(

@@ -20,7 +20,7 @@ from t2iprobe.models.calibration.rows import (
 )
 from t2iprobe.models.calibration.samples import equal_start
 from t2iprobe.models.calibration.schedule import ScheduledCall, conditional_schedule
-from t2iprobe.models.calibration.streams import Geometry, Labeller, Reading
+from t2iprobe.models.calibration.streams import ALL, Geometry, Labeller, Reading
 from t2iprobe.models.calibration.tokens import Segment
 from t2iprobe.models.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
 from t2iprobe.models.sites import CONDITIONING, Stream
@@ -126,7 +126,25 @@ def calibrate_denoiser(
         watched = replace(watched, twice=None)
         found.moves_in_batch = CONDITIONING
     _label(name, found, watched, counts, size)
+    if _grows(rehearsal.calls[name], argument):
+        found.readings = {path: own for path, own in found.readings.items() if not _joint(own)}
     return found
+
+
+def _grows(calls: Sequence[Call], argument: str) -> bool:
+    """Whether what is denoised changes its shape within a run, as where a small picture is drawn before a large one."""
+    shapes = set()
+    for call in calls:
+        if argument in call.arguments and len(call.arguments) > 1:
+            name = next(key for key in call.arguments if key != argument)
+            shapes |= {row.shape for row in call.arguments[name][:1]}
+    return len(shapes) > 1
+
+
+def _joint(streams: Mapping[Stream, Reading]) -> bool:
+    """Whether image and text lie in one tensor, where their bounds hold for one number of image tokens."""
+    cuts = {(reading.item, reading.cut) for reading in streams.values() if reading.cut is not None}
+    return any(cut != ALL for _, cut in cuts)
 
 
 def _label(
@@ -158,7 +176,10 @@ def _label(
         double_rows=len(twice.arguments[argument]) if twice else None,
         size=size,
     )
-    labeller = Labeller(geometry, text.sample if has_tokens else None, mixed=under)
+    blind = _differs_already(one, other, argument, row)
+    labeller = Labeller(
+        geometry, text.sample if has_tokens else None, mixed=under or blind, blind=blind
+    )
     labelled = labeller.run(
         one.events, other.events, twice.events if twice else None, watched.later
     )
@@ -167,7 +188,19 @@ def _label(
         states = [print_.sample for print_ in twice.arguments[argument]]
         both = conditional_rows(states, unconditional)[:2]
         alone = [(one.events, row), (other.events, row)]
-        found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
+        if len(both) < len(alone):  # the pipeline calls it for one prompt after the other
+            found.moves_in_batch = CONDITIONING
+        else:
+            found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
+
+
+def _differs_already(one: Call, other: Call, argument: str, row: int) -> bool:
+    """Whether what a call is given to denoise depends on the prompt before the call."""
+    name = next((key for key in one.arguments if key != argument), argument)
+    rows, others = one.arguments[name], other.arguments.get(name, [])
+    if name == argument or len(rows) <= row or len(others) != len(rows):
+        return False
+    return not same_print(rows[row], others[row])
 
 
 def _judged(

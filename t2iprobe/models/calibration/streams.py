@@ -95,21 +95,34 @@ def batch_axis(
     return None
 
 
+def _for_number(before: tuple[int, Layout], n: int) -> Layout:
+    """A layout that was found for a number of tokens, for n tokens in a block of the same class.
+
+    A joint stream of another number has fewer of either, as in the middle of an hourglass: nothing tells of which.
+    """
+    known, layout = before
+    joint = layout.image is not None and layout.text is not None
+    return Layout() if joint and n != known else layout
+
+
 @dataclass
 class Labeller:
     """Labels the sites of one denoiser from one conditional call in two runs.
 
     `text` is the sample of the text states that the denoiser is given. `mixed` says that text has reached the image,
-    as it may do early through a pooled vector: from then on what differs between the runs tells nothing.
+    as it may do early through a pooled vector: from then on what differs between the runs tells nothing. `blind` says
+    that it had before the denoiser was first called, as where a second denoiser goes on with the picture of another:
+    then only the numbers of tokens tell, and what they do not tell is left out.
     """
 
     geometry: Geometry
     text: Tensor | None = None
     known: list[tuple[Tensor, Layout]] = field(default_factory=list)
-    by_argument: dict[tuple[str, str], Layout] = field(default_factory=dict)
-    by_item: dict[tuple[str, str], Layout] = field(default_factory=dict)
+    by_argument: dict[tuple[str, str], tuple[int, Layout]] = field(default_factory=dict)
+    by_item: dict[tuple[str, str], tuple[int, Layout]] = field(default_factory=dict)
     image_seen: list[int] = field(default_factory=list)
     mixed: bool = False
+    blind: bool = False
     ended: list[tuple[str, int, Layout]] = field(default_factory=list)
     maps: bool = False
     n_alone: int | None = None
@@ -175,7 +188,7 @@ class Labeller:
             layout = (
                 self._from_known(pair) or self._as_before(key, pair) or self._from_prompts(pair)
             )
-            self.by_argument.setdefault(key, layout)
+            self.by_argument.setdefault(key, (pair.n, layout))
             labelled[name] = (pair, layout)
             self.known.append((pair.first, layout))
         return labelled
@@ -186,7 +199,8 @@ class Labeller:
         Blocks for the image alone and for the text alone may be of one class: an image has a number of tokens that
         images have.
         """
-        layout = self.by_argument.get(key) if self.mixed else None
+        before = self.by_argument.get(key) if self.mixed else None
+        layout = _for_number(before, pair.n) if before else None
         if layout == Layout(image=ALL) and pair.n not in self._counts():
             return None
         return layout
@@ -235,6 +249,8 @@ class Labeller:
             return Layout(image=ALL)
         if pair.still():
             return Layout()
+        if self.blind:
+            return Layout(text=ALL) if pair.n == self.geometry.n_text else Layout()
         if pair.same():
             return self._image_alone(pair.n, counts)
         n_text = self.geometry.n_text
@@ -306,7 +322,7 @@ class Labeller:
             elif name in tokens:
                 pair = tokens[name]
                 layout = self._output_layout(event, name, pair, inputs, later)
-                self.by_item.setdefault((event.class_name, name), layout)
+                self.by_item.setdefault((event.class_name, name), (pair.n, layout))
                 self.known.append((pair.first, layout))
                 self.ended.append((event.path, pair.n, layout))
                 if layout.image:
@@ -342,9 +358,9 @@ class Labeller:
                 key = (other.class_name, argument)
                 same = one.shape and len(one.shape) == 3 and key in self.by_argument
                 if same and equal(one.row(self.geometry.row, pair.axis), pair.first):
-                    return self.by_argument[key]
+                    return _for_number(self.by_argument[key], pair.n)
         if (event.class_name, name) in self.by_item:
-            return self.by_item[event.class_name, name]
+            return _for_number(self.by_item[event.class_name, name], pair.n)
         if fits:  # a block adds to its streams: the output is most like the input of its own stream
             return max(fits, key=lambda fit: likeness(fit[0].first, pair.first))[1]
         return self._from_prompts(pair)

@@ -1,5 +1,6 @@
 """The calls that calibration makes: one rehearsal at full length, and short ones that differ in the prompt."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -56,13 +57,18 @@ def image_size(images: Any, class_name: str) -> tuple[int, int]:
     raise ModelError(f"{class_name} gives no still image but an array of shape {shape}")
 
 
-def _row_counts(trace: Trace) -> set[tuple[str, int]]:
-    """Denoisers with the numbers of rows they were called with."""
-    return {
-        (name, max((len(rows) for rows in call.arguments.values()), default=0))
-        for name, calls in trace.calls.items()
-        for call in calls
-    }
+def _forms(trace: Trace) -> set[tuple[str, int, int]]:
+    """Denoisers with the numbers of rows they were called with, and how often at one noise level.
+
+    A form of guidance may be taken up in mid-run: more rows in a call, or one more call.
+    """
+    forms = set()
+    for name, calls in trace.calls.items():
+        often = Counter(call.timestep for call in calls)
+        for call in calls:
+            n_rows = max((len(rows) for rows in call.arguments.values()), default=0)
+            forms.add((name, n_rows, often[call.timestep]))
+    return forms
 
 
 def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | None, list[str]]:
@@ -93,7 +99,7 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
                 if (kind, steps) == ("np", None):
                     raise _cannot(model, error) from error
                 continue
-            if not _row_counts(rehearsal) - _row_counts(first):
+            if not _forms(rehearsal) - _forms(first):
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
         double = None
