@@ -219,12 +219,12 @@ MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="shapes-mmdit")
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--model", default="shapes-mmdit", help="zoo name, folder or hub id")
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of four legs")
     parser.add_argument(
         "--images", type=int, default=None, help="images of a leg (32; full size 2)"
     )
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=16, help="images of a call")
     parser.add_argument("--full-size", action="store_true", help="a random UNet of 860 M weights")
     parser.add_argument("--pixels", type=int, default=512, help="image size of --full-size")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)

@@ -3,7 +3,7 @@
 Stopped at any moment, the same command continues. Everything unfinished is kept in --work.
 
 Examples:
-    python scripts/train_zoo.py                                    # all of it: about 2 hours on one core
+    python scripts/train_zoo.py                                    # all of it, in hours
     python scripts/train_zoo.py shapes-mmdit shapes-unet           # these two runs
     python scripts/train_zoo.py shapes-mmdit --out /tmp/zoo        # beside the packaged weights, not over them
     python scripts/train_zoo.py --tasks 32                         # quicker, less exact figures

@@ -242,3 +242,14 @@ class TestPaths:
         root.a, root.b = Net(), Net()
         with pytest.raises(SiteError, match=r"a\.layers\.0, b\.layers\.0"):
             find_module(root, "layers.0")
+
+
+def test_a_compiled_module_that_runs_its_hooks_only_when_it_is_compiled_anew_is_refused() -> None:
+    torch._dynamo.reset()  # what other tests compiled would count
+    net = torch.compile(Net(), backend="eager", dynamic=False)
+    few, more = torch.zeros(2, 4), torch.zeros(6, 4)
+    net(few)
+    recorder = Recorder(net, ["layers.0"])
+    with pytest.raises(SiteError, match=r"layers.0: [12] captures in 3 calls .*compiled"), recorder:
+        for x in (few, more, few):
+            net(x)
