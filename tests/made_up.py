@@ -32,6 +32,7 @@ class Design:
     registers: int = 0  # tokens of the model itself before the text
     experts: bool = False  # a second denoiser takes over in the middle of a run
     alone: bool = False  # the denoiser is called for one prompt after the other
+    longest_first: bool = False  # the pipeline sorts the prompts of a batch and does not tell
     grows: bool = False  # the last steps draw a picture of twice the size
 
 
@@ -249,6 +250,8 @@ class MadeUpPipeline(DiffusionPipeline):
         output_type: str = "np",
     ) -> Pictures:
         prompts = [prompt] if isinstance(prompt, str) else prompt
+        if self.painter.design.longest_first:
+            prompts = sorted(prompts, key=len, reverse=True)
         generators = generator if isinstance(generator, list) else [generator]
         noise = [torch.randn(4, SIDE, SIDE, generator=g) for g in generators]
         latents = torch.stack(noise)

@@ -123,6 +123,11 @@ def test_joint_streams_whose_bounds_nothing_tells_are_not_read(returns: str, tra
         plan_capture(Model(trait, pipeline(design)))
 
 
+def test_a_pipeline_that_sorts_its_prompts_is_refused() -> None:
+    with pytest.raises(SiteError, match="not in the order of its prompts"):
+        calibrated(Model("sorted", pipeline(Design(longest_first=True))))
+
+
 def test_a_denoiser_that_is_called_for_one_prompt_after_the_other() -> None:
     model = Model("alone", pipeline(Design(alone=True)))
     found = calibrated(model)

@@ -2,8 +2,9 @@
 
 Which calls and rows are conditional, which steps there are, which part of each site is image and which is text.
 
-One rehearsal at full length gives the schedule. Then two short calls that differ only in the prompt, and one with
-both prompts in a batch, decide everything else. Nothing is read from class names or from the guidance scale.
+One rehearsal at full length gives the schedule. Then two short calls that differ only in the prompt, and two with
+both prompts in a batch, in either order, decide everything else. Nothing is read from class names or from the guidance
+scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,10 @@ from t2iprobe.models.calibration.batches import images_differ
 from t2iprobe.models.calibration.calls import asked_steps, images_of
 from t2iprobe.models.calibration.denoisers import Denoiser, calibrate_denoiser, conditional_states
 from t2iprobe.models.calibration.lengths import may_move, moves_with_length
+from t2iprobe.models.calibration.rows import check_order, conditional_rows
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.tokens import Segment, match_segments
-from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace
+from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace, turn_states
 from t2iprobe.models.calibration.trial import SHORT_STEPS, image_size, rehearse, short_calls
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import CONDITIONING
@@ -51,7 +53,7 @@ class Calibration:
 
 
 def calibrate(model: Model) -> Calibration:
-    """Find out how a model uses its prompt. Costs one image and three short calls.
+    """Find out how a model uses its prompt. Costs one image and four short calls.
 
     Raises:
         ModelError: the pipeline cannot make an image from a text alone.
@@ -60,7 +62,8 @@ def calibrate(model: Model) -> Calibration:
     rehearsal = rehearse(model)
     images = images_of(rehearsal.output, model.class_name)
     size = image_size(images, model.class_name)
-    first, second, double, notes = short_calls(model, rehearsal)
+    short = short_calls(model, rehearsal)
+    first, second, double, notes = short.first, short.second, short.double, short.notes
     encoders: dict[str, Encoder] = {}
     for name, passes in first.passes.items():
         index = _own_pass(passes, second.passes.get(name, []))
@@ -76,6 +79,8 @@ def calibrate(model: Model) -> Calibration:
             notes.append(found)
             continue
         denoisers[name] = found
+        if short.turned is not None and not found.moves_in_batch:  # else there will be no batch
+            _check_turned(name, found, calls, second.calls[name], short.turned.calls.get(name, []))
         states = conditional_states(calls, second.calls[name], found)
         found.segments, astray = _segments(name, found, first, second)
         notes += [f"{name}: words of {a} move with the prompt and are left out" for a in astray]
@@ -90,6 +95,27 @@ def calibrate(model: Model) -> Calibration:
         notes.append(f"{moving} differs between a batch and its prompts alone; batch size is 1")
     max_batch = 1 if moving or double is None else None
     return Calibration(denoisers, encoders, max_batch, size, notes)
+
+
+def _check_turned(
+    name: str,
+    found: Denoiser,
+    calls: Sequence[Call],
+    others: Sequence[Call],
+    turned: Sequence[Call],
+) -> None:
+    """A batch in the other order must come in that order: a pipeline that sorts its prompts keeps one of the two.
+
+    Raises:
+        SiteError: it does not.
+    """
+    argument, unconditional = found.conditioning, found.unconditional
+    turn_states(turned, argument)
+    for one, other, both in zip(calls, others, turned, strict=False):
+        rows = [row.sample for row in both.arguments.get(argument, [])]
+        if len(conditional_rows(rows, unconditional)) > 1:
+            check_order(name, argument, unconditional, other, one, both)
+            return
 
 
 def _segments(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -71,8 +72,27 @@ def _forms(trace: Trace) -> set[tuple[str, int, int]]:
     return forms
 
 
-def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | None, list[str]]:
-    """Traces of one prompt, of the other, and of both in a batch (None where batches fail)."""
+@dataclass(frozen=True)
+class ShortCalls:
+    """Traces of calls that differ in the prompts.
+
+    Attributes:
+        first: of one prompt.
+        second: of the other.
+        double: of both in a batch; None where batches fail.
+        turned: of both in the other order; None where batches fail.
+        notes: what a user should know.
+    """
+
+    first: Trace
+    second: Trace
+    double: Trace | None
+    turned: Trace | None
+    notes: list[str]
+
+
+def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
+    """Short calls with one prompt, with the other, and with both in either order."""
     sites: dict[str, list[str]] = {
         name: list(denoiser_blocks(module)) for name, module in model.denoisers.items()
     }
@@ -102,12 +122,12 @@ def short_calls(model: Model, rehearsal: Trace) -> tuple[Trace, Trace, Trace | N
             if not _forms(rehearsal) - _forms(first):
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
-        double = None
+        double = turned = None
         try:
-            double = trace(PROMPTS, kind, steps)
+            double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
         except CALL_ERRORS as error:
             notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
-    return first, second, double, notes
+    return ShortCalls(first, second, double, turned, notes)
 
 
 def _slow_format(model: Model) -> list[str]:
