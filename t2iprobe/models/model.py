@@ -135,7 +135,7 @@ class Model:
         """
         parts = dict(getattr(self.pipe, "components", {}))
         for name in getattr(self.pipe, "config", {}):
-            parts.setdefault(name, getattr(self.pipe, name, None))
+            parts.setdefault(name, vars(self.pipe).get(name))
         return {name: unwrap(part) for name, part in parts.items() if isinstance(part, nn.Module)}
 
     @cached_property
