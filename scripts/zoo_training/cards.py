@@ -102,7 +102,8 @@ def write(
             "seed": training.seed,
             "minutes": round(training.minutes, 1),
         },
-        "share_seen": round(share, 4),
+        "share_possible": round(share, 4),
+        "share_seen": round(float((scenes > 0).mean()), 4),
         "value_counts": values,
         "scene_counts": scenes.tolist(),
         "figures": figures,
@@ -145,7 +146,7 @@ def _readme(card: dict[str, Any], measured: dict[str, Figures]) -> str:
         f"pictures, {training['sampling']} sampling, seed {training['seed']}, {training['minutes']} minutes on one "
         "core. One prompt in ten was left empty.",
         "",
-        f"{card['share_seen']:.1%} of the {len(counts)} scenes could be drawn, in both wordings; "
+        f"{card['share_possible']:.1%} of the {len(counts)} scenes could be drawn, in both wordings; "
         f"{int((counts > 0).sum())} were seen at least once, the median of these {_median(counts)} times, the most "
         f"frequent {counts.max()} times. `card.json` has the count of every scene.",
         "",
