@@ -62,7 +62,8 @@ def compare(runs: Sequence[Path], out: Path | None = None) -> Comparison:
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print the tables, the finding and where the files are."""
     printer = console or Console()
-    printer.print(tables.terminal_table(comparison.points))
+    for table in tables.terminal_tables(comparison.points):
+        printer.print(table)
     printer.print(tables.terminal_correlations(comparison.across))
     for index, sentence in enumerate(comparison.sentences):
         printer.print(Text(sentence, style="bold" if index == 0 else ""))
@@ -72,7 +73,7 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
 
 def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Path) -> list[Path]:
     from t2iprobe.report import style
-    from t2iprobe.report.across_figure import comparison_figure
+    from t2iprobe.report.across_figure import caption, comparison_figure
     from t2iprobe.report.page import environment, picture
     from t2iprobe.store import atomic, write_table
 
@@ -82,18 +83,19 @@ def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Pa
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(out, error) from error
-    header, rows = tables.cells(points)
+    shown = tables.kind_tables(points)
     over_header, over = tables.correlation_cells(found)
     figure = comparison_figure(points, found)
     drawing = picture(figure, "compare", said[0])
     command = ["t2iprobe", "compare", *(str(point.path) for point in points), "--out", str(out)]
     page = environment().get_template("compare.html.j2").render(
-        said=said, header=header, rows=rows, over_header=over_header, over=over, drawing=drawing,
+        said=said, tables=shown, over_header=over_header, over=over, drawing=drawing, caption=caption(points),
         points=points, command=shlex.join(command),
     )  # fmt: skip
     document = "\n\n".join(
         ["# Runs compared", "\n".join(f"- {line}" for line in said), "![Decodability against success](compare.png)",
-         tables.markdown(header, rows), tables.markdown(over_header, over)]
+         caption(points), *(f"{table.caption}\n\n{tables.markdown(table.header, table.rows)}" for table in shown),
+         tables.markdown(over_header, over)]
     )  # fmt: skip
     texts = {
         "compare.html": page,

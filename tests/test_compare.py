@@ -11,14 +11,17 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from fake_run import write_fake_run
+from matplotlib.figure import Figure
 from rich.console import Console
 from scipy import stats
 
 from t2iprobe.compare import Comparison, compare, print_comparison
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.report.across import correlate_runs, sentences
-from t2iprobe.report.across_figure import share_curves, spread, step_curves
-from t2iprobe.report.across_tables import markdown
+from t2iprobe.report.across_curves import draw_shares, share_curves, step_curves
+from t2iprobe.report.across_figure import comparison_figure, spread
+from t2iprobe.report.across_groups import group_looks, groups_of
+from t2iprobe.report.across_tables import kind_tables, markdown
 from t2iprobe.report.points import read_point, read_points
 
 SPECS: list[dict[str, Any]] = [
@@ -60,8 +63,10 @@ def compared(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Comp
     return compare(runs, tmp_path_factory.mktemp("out") / "compare")
 
 
-def synthetic(folder: Path, held_out: float, decodability: float) -> Path:
+def synthetic(folder: Path, held_out: float, decodability: float, **settings: Any) -> Path:
+    """A student's folder; `settings` may say how many of 36 combinations were `seen`."""
     folder.mkdir(parents=True)
+    seen = settings.pop("seen", 27)
     summary = {
         "kind": "synthetic",
         "test": {"r2": 0.9, "r2_pooled": 0.91},
@@ -79,11 +84,34 @@ def synthetic(folder: Path, held_out: float, decodability: float) -> Path:
             },
         },
         "composes": {"measure": "r2_pooled", "beats_additive": held_out > 0.5},
-        "support": {"seen": 27, "held_out": 9},
-        "settings": {"task": "hyperteacher", "student": "mlp", "support": "random", "steps": 5000},
+        "support": {"seen": seen, "held_out": 36 - seen},
+        "settings": {
+            "task": "hyperteacher",
+            "student": "mlp",
+            "support": "random",
+            "steps": 5000,
+            "width": 64,
+            "seed": folder.name,
+            "out": str(folder),
+            "frac_ood": None,
+        }
+        | settings,
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+def students(base: Path) -> list[Path]:
+    """Two seeds at each of three numbers of combinations, and another width at two of them."""
+    found = []
+    for seen, held_out in ((3, 0.1), (9, 0.5), (27, 0.9)):
+        found += [
+            synthetic(base / f"seen={seen}-s{s}", held_out + 0.1 * s, held_out, seen=seen, seed=s)
+            for s in (0, 1)
+        ]
+    for seen in (3, 27):
+        found.append(synthetic(base / f"wide={seen}", 0.7, 0.7, seen=seen, width=512, seed=0))
+    return found
 
 
 def edit(path: Path, change: Any) -> None:
@@ -231,6 +259,80 @@ def test_a_sweep_stands_for_its_runs(tmp_path: Path) -> None:
     (tmp_path / "empty" / "summary.json").write_text(json.dumps({"kind": "synthetic sweep"}))
     with pytest.raises(DataError, match="trained no students"):
         read_points([tmp_path / "empty"])
+
+
+def test_a_student_trained_twice_counts_once(tmp_path: Path) -> None:
+    folders = students(tmp_path / "a")
+    again = synthetic(tmp_path / "b" / "again", 0.1, 0.1, seen=3, seed=0, frac_ood=33 / 36)
+    points = read_points([*folders, again])
+    across = correlate_runs(points)
+    assert (len(points), across[0].estimate.n) == (9, 8)
+    assert any("1 run has the same settings" in sentence for sentence in sentences(points, across))
+
+
+def test_students_are_grouped_by_what_sets_them_apart(tmp_path: Path) -> None:
+    points = read_points(students(tmp_path))
+    assert groups_of(points) == ["random"] * 6 + ["random, width 512"] * 2
+    assert len(set(group_looks(points))) == 2
+    curves = dict(share_curves(points))
+    assert [point.share_seen for point in curves["random"]] == [3 / 36] * 2 + [0.25] * 2 + [
+        0.75
+    ] * 2
+    assert len(curves["random, width 512"]) == 2
+
+
+def test_a_curve_goes_through_the_means_in_order(tmp_path: Path) -> None:
+    points = read_points(students(tmp_path)[::-1])
+    axes = Figure().subplots()
+    draw_shares(axes, next(curve for curve in share_curves(points) if curve[0] == "random"))
+    drawn = {line.get_label(): line for line in axes.get_lines()}["held-out R²"]
+    assert list(drawn.get_xdata()) == [3 / 36, 0.25, 0.75]
+    assert list(drawn.get_ydata()) == pytest.approx([0.15, 0.55, 0.95])
+    assert axes.get_xlabel() == "share of combinations seen in training"
+
+
+@pytest.mark.parametrize("copies", [1, 4], ids=["numbered", "in groups"])
+def test_the_figure_cuts_no_name_and_keeps_inside(tmp_path: Path, copies: int) -> None:
+    folders = [
+        synthetic(
+            tmp_path / f"{'a long name ' * 4}{i}-{copy}", 0.1 * i, 0.1 * i, seed=copy, width=i
+        )
+        for i in range(1, 8)
+        for copy in range(copies)
+    ]
+    points = read_points(folders)
+    figure = comparison_figure(points, correlate_runs(points))
+    (key,) = figure.legends
+    names = [" ".join(text.get_text().split()) for text in key.get_texts()]
+    if copies == 1:
+        assert names == [f"{i} {point.name}" for i, point in enumerate(points, start=1)]
+    else:
+        assert names == [f"{group} (n = 4)" for group in dict.fromkeys(groups_of(points))]
+    page = figure.bbox
+    box = key.get_window_extent()
+    assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0
+    axes = figure.axes[0]
+    for number in (text for text in axes.texts if text.get_text().isdigit()):
+        spot = number.get_window_extent()
+        assert axes.bbox.y1 >= spot.y1 and axes.bbox.x1 >= spot.x1
+
+
+def test_each_kind_has_a_table_of_its_own(runs: list[Path], tmp_path: Path) -> None:
+    points = read_points([*runs, synthetic(tmp_path / "s", 0.5, 0.6)])
+    images, others = kind_tables(points)
+    assert (len(images.rows), len(others.rows)) == (5, 1)
+    assert [row[0] for row in images.rows + others.rows] == list("123456")
+    assert "scene" not in others.caption + "".join(others.header)
+    row = dict(zip(others.header, others.rows[0], strict=True))
+    assert (row["held-out R²"], row["R² of seen"], row["decodability"]) == ("0.50", "0.90", "0.60")
+
+
+def test_what_could_be_seen_is_told_from_what_was(tmp_path: Path) -> None:
+    folder = write_fake_run(tmp_path / "r", n_tasks=8, n_images=1, share_seen=0.24)
+    edit(folder / "run.json", lambda run: run["model"]["card"].update(share_possible=0.7))
+    (table,) = kind_tables(read_points([folder]))
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    assert (row["possible"], row["seen"]) == ("70%", "24%")
 
 
 def test_kinds_are_correlated_apart(runs: list[Path], tmp_path: Path) -> None:

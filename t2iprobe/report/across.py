@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
-from t2iprobe.report.formats import decimal, interval, p_value, percent
+from t2iprobe.report.formats import decimal, interval, p_value
 from t2iprobe.report.places import CODING_ORDER, ordered
 from t2iprobe.report.points import RunPoint
 from t2iprobe.stats import Estimate, spearman
@@ -44,7 +44,7 @@ def correlate_runs(points: Sequence[RunPoint]) -> list[Across]:
 def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
     pairs = [
         (r2, point.success)
-        for point in points
+        for point in _different(points)
         if (r2 := point.decodability.get(coding)) is not None and point.success is not None
     ]
     if len(pairs) < LEAST_RUNS:
@@ -52,6 +52,14 @@ def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
         return Estimate(nan, None, None, len(pairs), "run", "Spearman", reason)
     x, y = zip(*pairs, strict=True)
     return spearman(x, y, unit="run")
+
+
+def _different(points: Sequence[RunPoint]) -> list[RunPoint]:
+    """The points without students that are trained twice, as sweeps that share a cell do."""
+    kept: dict[object, RunPoint] = {}
+    for point in points:
+        kept.setdefault((point.setup, point.share_seen) if point.setup else point.path, point)
+    return list(kept.values())
 
 
 def sentences(points: Sequence[RunPoint], across: Sequence[Across]) -> list[str]:
@@ -66,6 +74,7 @@ def sentences(points: Sequence[RunPoint], across: Sequence[Across]) -> list[str]
         _checkpoints(points),
         _families(points),
         _kinds(points),
+        _repeated(points),
         _from_input(points),
     )
     said += [text for text in warnings if text]
@@ -74,7 +83,7 @@ def sentences(points: Sequence[RunPoint], across: Sequence[Across]) -> list[str]
 
 def _link(item: Across, points: Sequence[RunPoint]) -> str:
     estimate = item.estimate
-    measure = _measure([point for point in points if point.kind == item.kind])
+    measure = measure_of([point for point in points if point.kind == item.kind])
     if isnan(estimate.value):
         return f"Decodability ({item.coding} coding) and {measure}: no rank correlation ({estimate.reason})."
     numbers = f"Spearman {decimal(estimate.value)}"
@@ -94,10 +103,10 @@ def _link(item: Across, points: Sequence[RunPoint]) -> str:
     return f"Across runs, decodability ({item.coding} coding) and {measure} {how}: {numbers}."
 
 
-def _measure(points: Sequence[RunPoint]) -> str:
-    if points and points[0].kind == "synthetic":
-        return "generalisation to held-out tasks"
-    return "held-out success" if all(point.held_out for point in points) else "success"
+def measure_of(points: Sequence[RunPoint]) -> str:
+    """What the runs' success is called, with its unit."""
+    measures = " or ".join(ordered(point.measure for point in points)) or "success"
+    return f"held-out {measures}" if all(point.held_out for point in points) else measures
 
 
 def _within(points: Sequence[RunPoint]) -> str:
@@ -136,6 +145,14 @@ def _kinds(points: Sequence[RunPoint]) -> str:
     return "Image runs and synthetic runs measure success differently; they are correlated apart."
 
 
+def _repeated(points: Sequence[RunPoint]) -> str:
+    left_out = len(points) - len(_different(points))
+    if not left_out:
+        return ""
+    runs = "1 run has" if left_out == 1 else f"{left_out} runs have"
+    return f"{runs} the same settings as another one: each student counts once."
+
+
 def _from_input(points: Sequence[RunPoint]) -> str:
     synthetic = [point for point in points if point.kind == "synthetic"]
     free = [
@@ -149,12 +166,3 @@ def _from_input(points: Sequence[RunPoint]) -> str:
         f"In {len(free)} of {len(synthetic)} synthetic runs the input encoding itself gives the modules at least as "
         "well as the last hidden layer, so that decodability there is kept, not made, by the student."
     )
-
-
-def ends(point: RunPoint) -> str:
-    """A run's success in words for tables: held-out, with the overall share in brackets."""
-    if point.kind == "synthetic":
-        return decimal(point.success)
-    if not point.held_out:
-        return f"{percent(point.success)} (all)"
-    return f"{percent(point.success)} ({percent(point.success_all)})"

@@ -1,130 +1,109 @@
-"""The figure of a comparison: one panel per coding, and curves along training and along the share of scenes seen."""
+"""The figure of a comparison: one panel per coding, and curves along training and along the share seen."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isnan
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from t2iprobe.report import style
-from t2iprobe.report.across import Across
-from t2iprobe.report.formats import decimal, p_value
-from t2iprobe.report.places import ordered
+from t2iprobe.report.across import Across, measure_of
+from t2iprobe.report.across_curves import draw_shares, draw_steps, share_curves, step_curves
+from t2iprobe.report.across_groups import group_looks, groups_of
+from t2iprobe.report.formats import decimal, interval
 from t2iprobe.report.points import RunPoint
 
-Curve = tuple[str, list[RunPoint]]
+MOST_NUMBERED = 20
+"""More runs than this are told apart by their group; so many numbers in a panel could not be read."""
+
+PANEL_WIDTH, PANEL_HEIGHT, LINE = 3.7, 3.2, 0.19
+"""Inches; a line of the key."""
+
+LETTER, MARK = 0.068, 0.4
+"""Inches of the key: a letter, on average; a mark with the space around it."""
 
 
 @style.styled
 def comparison_figure(points: Sequence[RunPoint], across: Sequence[Across]) -> Figure:
-    """Numbered points of every run; the numbers are those of the table.
+    """Every run a point: numbered as in the table, or coloured by group where there are many.
 
-    Panels: one per kind and coding; then, where runs carry them, success and headline decodability along the training
-    steps of one training run, and along the share of scenes seen in training.
+    Panels: one per kind and coding; then success and headline decodability along the steps of each training run, and
+    along the share of scenes or combinations seen.
     """
-    by_step, by_share = step_curves(points), share_curves(points)
     draws: list[Callable[[Axes], None]] = [_scatter(points, item) for item in across]
-    if by_step:
-        draws.append(
-            lambda axes: _curves(axes, by_step, "training step", lambda point: point.training_step)
-        )
-    if by_share:
-        draws.append(
-            lambda axes: _curves(
-                axes, by_share, "share of scenes seen in training", lambda point: point.share_seen
-            )
-        )
+    draws += [partial(draw_steps, curve=curve) for curve in step_curves(points)]
+    draws += [partial(draw_shares, curve=curve) for curve in share_curves(points)]
     columns = min(3, len(draws))
     rows = -(-len(draws) // columns)
-    key_rows = -(-len(points) // 3)
-    figure = Figure(
-        figsize=(3.6 * columns, 3.15 * rows + 0.2 * key_rows + 0.2), layout="constrained"
-    )
+    width = PANEL_WIDTH * columns
+    key, key_columns, key_height = _key(points, width)
+    figure = Figure(figsize=(width, PANEL_HEIGHT * rows + key_height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, draw in zip(grid.flat, draws, strict=False):
         draw(axes)
     for axes in grid.flat[len(draws) :]:
         axes.set_axis_off()
-    key = [
-        Line2D(
-            [],
-            [],
-            linestyle="",
-            marker=marker,
-            markersize=5,
-            color=color,
-            label=f"{number}  {_shown(point.name)}",
-        )
-        for number, (point, (color, marker)) in enumerate(
-            zip(points, group_looks(points), strict=True), start=1
-        )
-    ]
-    figure.legend(handles=key, loc="outside lower center", ncols=min(3, columns), handletextpad=0.2)
+    figure.legend(handles=key, loc="outside lower center", ncols=key_columns, handletextpad=0.2)
     style.settle(figure)  # so that labels are placed where the points really are
-    for axes, item in zip(grid.flat, across, strict=False):
-        _number(axes, *_placed(points, item))
+    if len(points) <= MOST_NUMBERED:
+        for axes, item in zip(grid.flat, across, strict=False):
+            _number(axes, *_placed(points, item))
     return figure
 
 
-def step_curves(points: Sequence[RunPoint]) -> list[Curve]:
-    """Checkpoints of one training run in order of step; training runs with at least two different steps."""
-    curves = []
-    for run in ordered(p.training_run for p in points if p.training_run is not None):
-        mine = [
-            p
-            for p in points
-            if p.training_run == run and p.training_step is not None and p.kind == "images"
-        ]
-        if len({p.training_step for p in mine}) >= 2:
-            curves.append((run, sorted(mine, key=lambda p: p.training_step or 0)))
-    return curves
-
-
-def share_curves(points: Sequence[RunPoint]) -> list[Curve]:
-    """The last checkpoint of each training run in order of the share of combinations seen, by way of sampling.
-
-    A way of sampling (uniform, long-tail, a synthetic support) makes a curve when it has at least two different shares.
-    """
-    last: dict[str, RunPoint] = {}
-    for point in points:
-        run = point.training_run or str(point.path)
-        if point.share_seen is not None and (point.training_step or 0) >= (
-            last[run].training_step or 0 if run in last else 0
-        ):
-            last[run] = point
-    curves = []
-    for kind, sampling in ordered((p.kind, p.sampling) for p in last.values()):
-        mine = [p for p in last.values() if (p.kind, p.sampling) == (kind, sampling)]
-        if len({p.share_seen for p in mine}) >= 2:
-            curves.append((sampling or kind, sorted(mine, key=lambda p: p.share_seen or 0.0)))
-    return curves
-
-
-def groups_of(points: Sequence[RunPoint]) -> list[str]:
-    """The group of each run: a training run that several share, else its way of sampling, else its model."""
-    shared = [point.training_run for point in points]
-    return [
-        point.training_run
-        if point.training_run and shared.count(point.training_run) > 1
-        else point.sampling or point.model
-        for point in points
-    ]
-
-
-def group_looks(points: Sequence[RunPoint]) -> list[tuple[str, str]]:
-    """Colour and marker of each run, one pair per group."""
-    groups = groups_of(points)
-    order = ordered(groups)
-    return [
-        (
-            style.SERIES[order.index(group) % len(style.SERIES)],
-            style.MARKERS[order.index(group) % len(style.MARKERS)],
+def caption(points: Sequence[RunPoint]) -> str:
+    """What the marks of the figure are."""
+    said = [
+        "Each point is one run, "
+        + (
+            "numbered as in the table."
+            if len(points) <= MOST_NUMBERED
+            else "coloured by the group in the key; n is the number of runs."
         )
-        for group in groups
     ]
+    if any(point.success_ci for point in points):
+        said.append("Bars: 95% intervals over a run's tasks.")
+    if any(not point.held_out for point in points):
+        said.append("Hollow: success over all tasks, as no task is held out.")
+    said.append("Spearman with its 95% interval over runs.")
+    curves = share_curves(points)
+    if any(len({p.share_seen for p in mine}) < len(mine) for _, mine in curves):
+        said.append("Along a share, lines go through the means of runs that saw the same share.")
+    return " ".join(said)
+
+
+def _key(points: Sequence[RunPoint], width: float) -> tuple[list[Line2D], int, float]:
+    """The key's marks, its columns, and its height in inches; no name is cut, long ones are broken into lines."""
+    looks, groups = group_looks(points), groups_of(points)
+    if len(points) <= MOST_NUMBERED:
+        named = [
+            (f"{number}  {point.name}", look)
+            for number, (point, look) in enumerate(zip(points, looks, strict=True), start=1)
+        ]
+    else:
+        found = Counter(groups)
+        named = [
+            (f"{group} (n = {found[group]})", look)
+            for group, look in dict(zip(groups, looks, strict=True)).items()
+        ]
+    letters = max(len(name) for name, _ in named)
+    columns = max(1, min(4, len(named), int(width / (LETTER * letters + MARK))))
+    broken = int((width / columns - MARK) / LETTER)
+    key = [
+        Line2D(
+            [], [], linestyle="", marker=marker, markersize=5, color=color,
+            label=style.plain(textwrap.fill(name, broken)),
+        )
+        for name, (color, marker) in named
+    ]  # fmt: skip
+    lines = max(str(mark.get_label()).count("\n") + 1 for mark in key)
+    return key, columns, LINE * lines * -(-len(key) // columns) + 0.2
 
 
 def _placed(points: Sequence[RunPoint], item: Across) -> tuple[list[int], list[float], list[float]]:
@@ -143,23 +122,23 @@ def _scatter(points: Sequence[RunPoint], item: Across) -> Callable[[Axes], None]
         numbers, x, y = _placed(points, item)
         looks = group_looks(points)
         for number, right, up in zip(numbers, x, y, strict=True):
-            color, marker = looks[number - 1]
-            face = color if points[number - 1].held_out else style.PAPER
-            axes.plot(right, up, marker, markersize=6, color=color, markerfacecolor=face)
-        estimate = item.estimate
-        shown = (
-            f"no correlation (n = {estimate.n})"
-            if isnan(estimate.value)
-            else f"Spearman {decimal(estimate.value)}, {p_value(estimate.p, estimate.p_floor)}, n = {estimate.n}"
-        )
-        axes.set_title(
-            f"{item.coding} coding" if item.kind == "images" else f"synthetic, {item.coding}",
-            pad=16,
-        )
-        axes.text(0, 1.025, shown, transform=axes.transAxes, fontsize=8, color=style.MUTED)
+            point, (color, marker) = points[number - 1], looks[number - 1]
+            for bounds, line in (
+                (point.decodability_ci.get(item.coding), axes.hlines),
+                (point.success_ci, axes.vlines),
+            ):
+                if bounds is not None:
+                    at = up if line == axes.hlines else right
+                    line(at, *bounds, color=color, linewidth=0.9, alpha=0.5)
+            face = color if point.held_out else style.PAPER
+            axes.plot(right, up, marker, markersize=5.5, color=color, markerfacecolor=face)
+        kind = "" if item.kind == "images" else " (students)"
+        style.titled(axes, f"{item.coding.capitalize()} coding{kind}", _note(item))
         axes.set_xlabel("decodability, held-out R²")
-        axes.set_ylabel("held-out success" if item.kind == "images" else "held-out R² or accuracy")
-        _limits(axes, x, y)
+        mine = [points[number - 1] for number in numbers]
+        axes.set_ylabel(measure_of(mine))
+        axes.set_xlim(min(0.0, *x, 0.0) - 0.05, 1.05)
+        axes.set_ylim(min(0.0, *y, 0.0) - 0.05, 1.12)
         if item.kind == "images":
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.grid()
@@ -167,59 +146,27 @@ def _scatter(points: Sequence[RunPoint], item: Across) -> Callable[[Axes], None]
     return draw
 
 
-def _limits(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
-    axes.set_xlim(min(0.0, *x, 0.0) - 0.05, 1.05)
-    axes.set_ylim(min(0.0, *y, 0.0) - 0.05, 1.07)
-
-
-def _curves(
-    axes: Axes,
-    curves: Sequence[Curve],
-    xlabel: str,
-    position: Callable[[RunPoint], float | int | None],
-) -> None:
-    for index, (name, points) in enumerate(curves):
-        marker = style.MARKERS[index % len(style.MARKERS)]
-        x = [np.nan if (at := position(point)) is None else at for point in points]
-        lines = (
-            ("success", style.ORANGE, "-", [point.success for point in points]),
-            (f"R² ({points[0].headline})", style.BLUE, "--", [point.r2 for point in points]),
-        )
-        for label, color, dash, values in lines:
-            y = [np.nan if value is None else value for value in values]
-            suffix = f", {_shown(name)}" if len(curves) > 1 else ""
-            axes.plot(
-                x,
-                y,
-                dash,
-                marker=marker,
-                markersize=4.5,
-                color=color,
-                linewidth=1.5,
-                label=label + suffix,
-            )
-    title = "Along training" if xlabel.startswith("training") else "Along the share seen"
-    axes.set_title(title if len(curves) > 1 else f"{title}: {_shown(curves[0][0])}", pad=16)
-    axes.set_xlabel(xlabel)
-    axes.set_ylim(min(0.0, axes.get_ylim()[0]) - 0.02, 1.07)
-    if xlabel.startswith("share"):
-        shares = [position(point) or 0.0 for _, points in curves for point in points]
-        if min(shares) > 0 and max(shares) / min(shares) > 20:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g}%"))
-    axes.grid()
-    axes.legend(loc="best", frameon=True, framealpha=0.85, edgecolor="none", facecolor=style.PAPER)
+def _note(item: Across) -> str:
+    estimate = item.estimate
+    if isnan(estimate.value):
+        return f"no correlation (n = {estimate.n})"
+    bounds = f" [{interval(estimate.ci)}]" if estimate.ci else ""
+    return f"Spearman {decimal(estimate.value)}{bounds}, n = {estimate.n} runs"
 
 
 def _number(axes: Axes, numbers: Sequence[int], x: Sequence[float], y: Sequence[float]) -> None:
-    """Write each point's number beside it, pushed apart where points crowd."""
+    """Write each point's number beside it, pushed apart where points crowd, inside the axes."""
     if not numbers:
         return
     anchors = axes.transData.transform(np.column_stack([x, y]))
     unit = axes.figure.dpi / 72
-    spots = spread(anchors, anchors + np.array([7.0, 6.0]) * unit, least=10.0 * unit)
+    box = axes.get_window_extent()
+    spots = spread(
+        anchors,
+        anchors + np.array([7.0, 6.0]) * unit,
+        least=10.0 * unit,
+        box=np.array([box.min, box.max]) + np.array([[6.0], [-6.0]]) * unit,
+    )
     back = axes.transData.inverted().transform(spots)
     for number, (left, up), spot, anchor in zip(numbers, back, spots, anchors, strict=True):
         if np.hypot(*(spot - anchor)) > 14 * unit:
@@ -230,7 +177,13 @@ def _number(axes: Axes, numbers: Sequence[int], x: Sequence[float], y: Sequence[
         axes.text(left, up, str(number), fontsize=7.6, ha="center", va="center", zorder=6)
 
 
-def spread(anchors: np.ndarray, starts: np.ndarray, least: float, rounds: int = 200) -> np.ndarray:
+def spread(
+    anchors: np.ndarray,
+    starts: np.ndarray,
+    least: float,
+    box: np.ndarray | None = None,
+    rounds: int = 300,
+) -> np.ndarray:
     """Positions near `starts` that keep `least` apart from each other and 0.75 `least` from every anchor.
 
     Pairs that are too close push each other apart in turn; deterministic, and good enough for tens of labels.
@@ -239,6 +192,7 @@ def spread(anchors: np.ndarray, starts: np.ndarray, least: float, rounds: int = 
         anchors: (n, 2) the points, in pixels.
         starts: (n, 2) wanted label positions, in pixels.
         least: distance in pixels.
+        box: (2, 2) lowest and highest position, in pixels; None: anywhere.
         rounds: largest number of passes.
     """
     spots = starts.astype(float).copy()
@@ -255,14 +209,11 @@ def spread(anchors: np.ndarray, starts: np.ndarray, least: float, rounds: int = 
                     direction = away / distance if distance > 1e-9 else _direction(i)
                     spots[i] = spots[i] + direction * (gap - distance) * (0.5 if half else 1.0)
                     moved = True
+            if box is not None:
+                spots[i] = spots[i].clip(*box)
         if not moved:
             break
     return spots
-
-
-def _shown(name: str) -> str:
-    """A run's name for the legend: cut when long, and no mathematical markup in it."""
-    return (name if len(name) <= 32 else f"{name[:30]}…").replace("$", r"\$")
 
 
 def _direction(index: int) -> np.ndarray:

@@ -31,6 +31,8 @@ BEATS = {
     None: "no baseline",
 }
 
+Bounds = tuple[float, float] | None
+
 
 @dataclass(frozen=True)
 class RunPoint:
@@ -39,38 +41,49 @@ class RunPoint:
     Attributes:
         name: the folder's name, made distinct among the compared runs.
         kind: "images": success is the share of images right; "synthetic": it is R2 (or accuracy) on held-out tasks.
+        pipeline: the class of an image run's pipeline; "" of a synthetic run.
+        measure: the unit of success: "success", "R²" or "accuracy".
         success: over held-out tasks where the run knows them, else over all; `held_out` says which.
+        success_all: over all tasks; of a synthetic run, on new samples of the combinations it was trained on.
         decodability: R2 of each coding at the headline site.
+        success_ci, success_all_ci, decodability_ci, spearman_ci: 95% intervals over the run's tasks.
         headline: the coding that was the run's own headline.
         spearman: decodability against success inside the run, over tasks.
         varies: whether success differs between the run's tasks by more than chance; None: not tested.
         variation: the same in words, with p; of a synthetic run, whether it beats the additive baseline.
         from_input: of a synthetic run, decodability of the input encoding itself on held-out tasks.
-        training_run, training_step, sampling, share_seen: from the model card; None when it does not say.
+        training_run, training_step, sampling: from the model card; None when it does not say.
+        share_possible, share_seen: of all scenes or combinations, those that training could draw and those it drew.
+        setup: of a synthetic run, its settings without places and what says how much it saw.
     """
 
     name: str
     path: Path
     kind: Kind
     model: str
+    pipeline: str
     family: str
     n_tasks: int | None
+    measure: str
     success: float | None
+    success_ci: Bounds
     success_all: float | None
-    success_ci: tuple[float, float] | None
+    success_all_ci: Bounds
     held_out: bool
     decodability: dict[str, float | None]
+    decodability_ci: dict[str, Bounds]
     headline: str
-    headline_ci: tuple[float, float] | None
     spearman: float | None
-    spearman_ci: tuple[float, float] | None
+    spearman_ci: Bounds
     varies: bool | None
     variation: str
     training_run: str | None
     training_step: int | None
     sampling: str | None
+    share_possible: float | None
     share_seen: float | None
     from_input: float | None = None
+    setup: tuple[tuple[str, str], ...] = ()
 
     @property
     def r2(self) -> float | None:
@@ -143,25 +156,27 @@ def _images(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) ->
         number(pick(summary, "success", "held_out")),
     )
     headline = str(pick(summary, "decodability", "coding") or "scene")
-    by_coding = {
-        name: value_of(r2)
-        for name, r2 in (pick(summary, "decodability", "by_coding") or {}).items()
-    }
-    by_coding.setdefault(headline, number(pick(summary, "decodability", "headline", "r2")))
+    estimates = dict(pick(summary, "decodability", "by_coding") or {})
+    estimates.setdefault(headline, pick(summary, "decodability", "headline"))
+    all_ci = interval_of(pick(summary, "success"))
+    held_out_ci = interval_of(pick(summary, "success", "held_out_ci"))
     return RunPoint(
         name=folder.resolve().name,
         path=folder,
         kind="images",
         model=model_name(summary.get("model")),
+        pipeline=str(pick(run, "model", "pipeline_class") or ""),
         family=str(summary.get("family")),
         n_tasks=whole(summary.get("n_tasks")),
+        measure="success",
         success=overall if held_out is None else held_out,
+        success_ci=all_ci if held_out is None else held_out_ci,
         success_all=overall,
-        success_ci=interval_of(pick(summary, "success")),
+        success_all_ci=all_ci,
         held_out=held_out is not None,
-        decodability=by_coding,
+        decodability={name: value_of(r2) for name, r2 in estimates.items()},
+        decodability_ci={name: interval_of(r2) for name, r2 in estimates.items()},
         headline=headline,
-        headline_ci=interval_of(pick(summary, "decodability", "headline")),
         spearman=number(pick(summary, "correlation", "spearman")),
         spearman_ci=interval_of(pick(summary, "correlation")),
         varies=success_varies(summary),
@@ -169,6 +184,7 @@ def _images(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) ->
         training_run=_name(pick(card, "training", "run")),
         training_step=whole(pick(card, "training", "steps")),
         sampling=_name(pick(card, "training", "sampling")),
+        share_possible=number(pick(card, "share_possible")),
         share_seen=number(pick(card, "share_seen")),
     )
 
@@ -182,19 +198,22 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         path=folder,
         kind="synthetic",
         model=str(pick(settings, "student") or summary.get("model") or "student"),
+        pipeline="",
         family=str(
             pick(settings, "task") or summary.get("family") or summary.get("task") or "synthetic"
         ),
         n_tasks=whole(pick(summary, "support", "seen")),
+        measure="R²" if number(pick(summary, "test", "accuracy")) is None else "accuracy",
         success=held_out if held_out is not None else test,
-        success_all=test,
         success_ci=None,
+        success_all=test,
+        success_all_ci=None,
         held_out=held_out is not None,
         decodability={
             SYNTHETIC_CODING: _score(pick(_last_layer(summary.get("decodability")), "held_out"))
         },
+        decodability_ci={},
         headline=SYNTHETIC_CODING,
-        headline_ci=None,
         spearman=None,
         spearman_ci=None,
         varies=None,
@@ -202,8 +221,14 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         training_run=None,
         training_step=whole(pick(settings, "steps")),
         sampling=_name(pick(settings, "support")),
+        share_possible=None,
         share_seen=_share(summary.get("support"), settings),
         from_input=_score(pick(_last_layer(summary.get("decodability")), "from_input", "held_out")),
+        setup=tuple(
+            (name, _joined(value))
+            for name, value in (settings or {}).items()
+            if name not in ("out", "config", "device", "frac_ood", "train_tasks")
+        ),
     )
 
 
@@ -229,6 +254,10 @@ def _share(support: Any, settings: Any) -> float | None:
         return seen / (seen + held_out)
     left_out = number(pick(settings, "frac_ood"))
     return None if left_out is None else 1.0 - left_out
+
+
+def _joined(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _name(value: object) -> str | None:

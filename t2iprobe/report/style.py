@@ -7,6 +7,7 @@ so that one drawing serves both themes; the PNG of the same drawing is for light
 import functools
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -93,6 +94,20 @@ def new_figure(width: float = 4.6, height: float = 3.0) -> tuple[Figure, Axes]:
     """An empty figure with one axes; sizes in inches, drawn for about 100 CSS pixels per inch."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
+
+
+def titled(axes: Axes, title: str, note: str) -> None:
+    """Give an axes its title, and under it a line of what is behind it, broken where it is long."""
+    lines = textwrap.wrap(note, 50)
+    axes.set_title(plain(title), pad=5 + 11 * len(lines))
+    axes.text(
+        0, 1.02, plain("\n".join(lines)), transform=axes.transAxes, fontsize=8, color=MUTED, va="bottom"
+    )  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """Text without mathematical markup."""
+    return text.replace("$", r"\$")
 
 
 def settle(figure: Figure) -> None:
