@@ -7,7 +7,8 @@ from torch import Tensor
 
 from t2iprobe.errors import SiteError
 from t2iprobe.models.calibration.batches import disagreement
-from t2iprobe.models.calibration.grid import image_counts, rectangle, text_count
+from t2iprobe.models.calibration.grid import denoised, image_counts, rectangle, text_count
+from t2iprobe.models.calibration.labeller import Labeller
 from t2iprobe.models.calibration.rows import (
     check_order,
     conditional_rows,
@@ -20,7 +21,7 @@ from t2iprobe.models.calibration.rows import (
 )
 from t2iprobe.models.calibration.samples import equal_start
 from t2iprobe.models.calibration.schedule import ScheduledCall, conditional_schedule
-from t2iprobe.models.calibration.streams import ALL, Geometry, Labeller, Reading
+from t2iprobe.models.calibration.streams import ALL, Geometry, Reading
 from t2iprobe.models.calibration.tokens import Segment
 from t2iprobe.models.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
 from t2iprobe.models.sites import CONDITIONING, Stream
@@ -133,18 +134,14 @@ def calibrate_denoiser(
 
 def _grows(calls: Sequence[Call], argument: str) -> bool:
     """Whether what is denoised changes its shape within a run, as where a small picture is drawn before a large one."""
-    shapes = set()
-    for call in calls:
-        if argument in call.arguments and len(call.arguments) > 1:
-            name = next(key for key in call.arguments if key != argument)
-            shapes |= {row.shape for row in call.arguments[name][:1]}
+    given = [call for call in calls if argument in call.arguments]
+    shapes = {row.shape for call in given for row in denoised(call, argument)[:1]}
     return len(shapes) > 1
 
 
 def _joint(streams: Mapping[Stream, Reading]) -> bool:
     """Whether image and text lie in one tensor, where their bounds hold for one number of image tokens."""
-    cuts = {(reading.item, reading.cut) for reading in streams.values() if reading.cut is not None}
-    return any(cut != ALL for _, cut in cuts)
+    return any(reading.cut not in (None, ALL) for reading in streams.values())
 
 
 def _label(
@@ -196,9 +193,8 @@ def _label(
 
 def _differs_already(one: Call, other: Call, argument: str, row: int) -> bool:
     """Whether what a call is given to denoise depends on the prompt before the call."""
-    name = next((key for key in one.arguments if key != argument), argument)
-    rows, others = one.arguments[name], other.arguments.get(name, [])
-    if name == argument or len(rows) <= row or len(others) != len(rows):
+    rows, others = denoised(one, argument), denoised(other, argument)
+    if len(rows) <= row or len(others) != len(rows):
         return False
     return not same_print(rows[row], others[row])
 

@@ -5,18 +5,23 @@ from collections.abc import Sequence
 from t2iprobe.models.calibration.trace import Call, Print
 
 
+def denoised(call: Call, argument: str) -> list[Print]:
+    """What a call is given to denoise, row by row: its first argument beside that of the text; [] where it has none."""
+    return next((rows for name, rows in call.arguments.items() if name != argument), [])
+
+
 def image_counts(
     call: Call, argument: str, size: tuple[int, int]
 ) -> tuple[tuple[int, ...], dict[int, tuple[int, int]]]:
     """Possible numbers of image tokens, with their (height, width), from what the denoiser is given to denoise."""
-    name = next((key for key in call.arguments if key != argument), argument)
-    shape = call.arguments[name][0].shape
+    first = (denoised(call, argument) or call.arguments[argument])[0]
+    shape = first.shape
     if len(shape) >= 5 and shape[0] > 1:  # patches that are cut outside
         return (shape[0],), {shape[0]: rectangle(shape[0], size)}
     if len(shape) >= 3:
         height, width = shape[-3:-1] if channels_are_last(shape, size) else shape[-2:]
     elif len(shape) == 2:
-        n = _filled(call.arguments[name][0])
+        n = _filled(first)
         height, width = rectangle(n, size)
         return (n,), ({n: (height, width)} if height else {})
     else:
@@ -40,11 +45,10 @@ def _filled(row: Print) -> int:
 def text_count(call: Call, argument: str, row: int) -> int:
     """Number of text tokens among the text states of a row: those that the image does not take."""
     n = call.arguments[argument][row].shape[0]
-    name = next((key for key in call.arguments if key != argument), argument)
-    picture = call.arguments[name][min(row, len(call.arguments[name]) - 1)]
-    if len(picture.shape) != 2 or picture.shape[0] != n:
-        return n
-    return n - _filled(picture) or n
+    for picture in denoised(call, argument)[: row + 1][-1:]:
+        if len(picture.shape) == 2 and picture.shape[0] == n:
+            return n - _filled(picture) or n
+    return n
 
 
 def channels_are_last(shape: Sequence[int], size: tuple[int, int]) -> bool:
