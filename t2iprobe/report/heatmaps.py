@@ -47,9 +47,9 @@ def heat_sheet(grids: Sequence[HeatGrid], title: str) -> Figure:
         else:
             panel.set_axis_off()
     bar = figure.colorbar(ScalarMappable(SCALE, style.HEAT), ax=axes, fraction=0.03, pad=0.01)
-    bar.set_label("held-out R² (0 and below share one colour)")
+    bar.set_label("held-out R²")
     bar.outline.set_visible(False)
-    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    figure.suptitle(title, fontsize=10, x=0.015, ha="left")
     return figure
 
 

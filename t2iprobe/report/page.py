@@ -149,7 +149,11 @@ def _codings(run: RunData, at: places.Headline, figures: Path) -> list[dict[str,
         grids = [grid for grid in found if grid is not None]
         if not grids:
             continue
-        sheet = heatmaps.heat_sheet(grids, f"{coding} coding, image stream, {at.pooling} pooling")
+        sheet = heatmaps.heat_sheet(
+            grids,
+            f"{coding.capitalize()} coding, image stream, {at.pooling} pooling, n = {len(run.tasks)} tasks\n"
+            "R² of 0 and below share one colour",
+        )
         style.save_png(sheet, figures / f"heat-{coding}.png")
         panels = []
         for index, grid in enumerate(grids):
@@ -186,10 +190,10 @@ def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, An
     image = places.image_line(run, at)
     shown = []
     for name, title, members, label in (
-        ("text-encoders", "Text encoders", encoders, plots.ENCODER_AXIS),
+        ("text-encoders", f"Text encoders, {len(run.tasks)} tasks", encoders, plots.ENCODER_AXIS),
         (
             "streams",
-            f"Denoiser, step {at.step}",
+            f"Denoiser, step {at.step}, {len(run.tasks)} tasks",
             ([image] if image else []) + streams,
             plots.DENOISER_AXIS,
         ),
@@ -225,7 +229,7 @@ def _link(run: RunData, rows: list[TaskPoint], figures: Path) -> list[dict[str, 
         shown.append(
             {
                 **picture(figure, "correlations", alt, figures),
-                "title": "Correlation, overall and by group",
+                "title": "Correlation, overall and by group (n tasks)",
             }
         )
     return shown
@@ -268,7 +272,7 @@ def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, 
             shown.append(
                 {
                     **picture(figure, f"frequency-{measure}", alt, figures),
-                    "title": label.capitalize(),
+                    "title": f"{label.capitalize()}, with 95% intervals",
                 }
             )
     reason = (

@@ -95,7 +95,7 @@ def scatter_figure(rows: Sequence[TaskPoint]) -> Figure | None:
     axes.set_ylim(-0.07, 1.07)
     axes.set_yticks(np.linspace(0, 1, 5), ["0%", "25%", "50%", "75%", "100%"])
     axes.grid()
-    figure.legend(loc="outside lower center", ncols=2, handletextpad=0.3)
+    figure.legend(loc="outside lower center", ncols=2, handletextpad=0.6)
     return figure
 
 
@@ -115,8 +115,10 @@ def forest_figure(estimates: Mapping[str, Any]) -> Figure | None:
         if ci is not None:
             axes.plot(ci, (index, index), color=color, linewidth=2.0, solid_capstyle="butt")
         axes.plot(value, index, "o", color=color, markersize=5.5)
+        n = number(estimate.get("n")) if isinstance(estimate, Mapping) else None
         axes.annotate(
-            decimal(value), (1.0, index), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            decimal(value) + ("" if n is None else f"  ({n:.0f})"),
+            (1.0, index), xycoords=("axes fraction", "data"), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=8.2,
         )  # fmt: skip
     axes.set_yticks(range(len(estimates)), list(estimates))

@@ -72,6 +72,8 @@ RC = {
     "text.color": INK,
     "legend.frameon": False,
     "legend.fontsize": 8.2,
+    "figure.constrained_layout.h_pad": 0.07,
+    "figure.constrained_layout.w_pad": 0.07,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "hatch.linewidth": 0.6,
