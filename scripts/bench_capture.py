@@ -59,16 +59,20 @@ def load(name: str) -> Any:
     return load_model(name, LoadSettings(device="cpu"))
 
 
-def consume(model: Any, wanted: list[Any], plan: Any, batch: int, shard: Path) -> Leg:
-    """One leg: make the images, and write what was captured; the results are dropped batch by batch."""
+def consume(model: Any, wanted: list[Any], plan: Any, batch: int) -> Leg:
+    """One leg: make the images, and write what was captured; the results are dropped batch by batch.
+
+    Every batch has a file of its own, as in a run: to write over one takes longer, as it is emptied first.
+    """
     from t2iprobe.models.generation.generate import generate
     from t2iprobe.stages.activations import write_shard
 
-    start, busy = time.perf_counter(), time.process_time()
-    for made in generate(model, wanted, plan, batch, run_seed=0):
-        if plan is not None:
-            write_shard(shard, made.activations)
-    return Leg(time.perf_counter() - start, time.process_time() - busy)
+    with tempfile.TemporaryDirectory() as folder:
+        start, busy = time.perf_counter(), time.process_time()
+        for number, made in enumerate(generate(model, wanted, plan, batch, run_seed=0)):
+            if plan is not None:
+                write_shard(Path(folder, f"{number}.safetensors"), made.activations)
+        return Leg(time.perf_counter() - start, time.process_time() - busy)
 
 
 def median_interval(ratios: list[float], seed: int = 0) -> tuple[float, float, float]:
@@ -86,21 +90,19 @@ def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
     plan = plan_capture(model)
     wanted = requests(images)
     found: dict[str, list[float]] = {"wall": [], "processor": []}
-    with tempfile.TemporaryDirectory() as folder:
-        shard = Path(folder) / "0.safetensors"
-        consume(model, wanted[:batch], plan, batch, shard)
-        for number in range(rounds):
-            outer, inner = (plan, None) if number % 2 else (None, plan)
-            legs = [consume(model, wanted, p, batch, shard) for p in (outer, inner, inner, outer)]
-            for what, values in found.items():
-                own = [getattr(leg, what) for leg in legs]
-                ratio = (own[1] + own[2]) / (own[0] + own[3])
-                values.append(1 / ratio if number % 2 else ratio)
-            print(
-                f"round {number + 1}: {sum(leg.wall for leg in legs):.1f} s, with / without"
-                f" {found['wall'][-1]:.3f} wall, {found['processor'][-1]:.3f} processor",
-                flush=True,
-            )
+    consume(model, wanted[:batch], plan, batch)
+    for number in range(rounds):
+        outer, inner = (plan, None) if number % 2 else (None, plan)
+        legs = [consume(model, wanted, p, batch) for p in (outer, inner, inner, outer)]
+        for what, values in found.items():
+            own = [getattr(leg, what) for leg in legs]
+            ratio = (own[1] + own[2]) / (own[0] + own[3])
+            values.append(1 / ratio if number % 2 else ratio)
+        print(
+            f"round {number + 1}: {sum(leg.wall for leg in legs):.1f} s, with / without"
+            f" {found['wall'][-1]:.3f} wall, {found['processor'][-1]:.3f} processor",
+            flush=True,
+        )
     return {"sites": len(plan.sites), **found}
 
 
@@ -110,8 +112,7 @@ def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
 
     model = load(name)
     plan = plan_capture(model) if capture else None
-    with tempfile.TemporaryDirectory() as folder:
-        consume(model, requests(images), plan, batch, Path(folder) / "0.safetensors")
+    consume(model, requests(images), plan, batch)
     return {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 

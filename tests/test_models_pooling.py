@@ -65,6 +65,18 @@ def test_shifted_and_dropped_tokens() -> None:
     assert weights[0, 0].nonzero().flatten().tolist() == [0, 1, 3]
 
 
+def test_images_that_share_a_prompt_share_its_weights_in_any_order() -> None:
+    names = ["mean", "span-color", "span-shape"]
+    color, shape = {"color": (2, 5)}, {"shape": (6, 12)}
+    whole, shifted = [(PROMPT, 0, 0)], [(PROMPT, 1, 0)]
+    asked = [(whole, color), (shifted, shape), (whole, color), (whole, shape), (shifted, shape)]
+    weights = text_weights(names, 6, [parts for parts, _ in asked], [spans for _, spans in asked])
+    for index, (parts, spans) in enumerate(asked):
+        alone = text_weights(names, 6, [parts], [spans])
+        assert torch.equal(weights[index].nan_to_num(-1), alone[0].nan_to_num(-1))
+    assert not torch.equal(weights[0].nan_to_num(-1), weights[3].nan_to_num(-1))
+
+
 def test_unknown_poolings() -> None:
     with pytest.raises(ConfigError, match=r"unknown image pooling 'means': did you mean 'mean'"):
         check_poolings(["means"], ["mean"])

@@ -98,11 +98,14 @@ def text_weights(
             to the position, and the first token that is handed on.
         spans: for each prompt the characters of each constituent.
     """
-    weights = np.full((len(prompts) * len(names), n), np.nan, dtype=np.float32)
+    keys = [(tuple(parts), tuple(own.items())) for parts, own in zip(prompts, spans, strict=True)]
+    distinct = list(dict.fromkeys(keys))  # the images of a task share their prompt
+    weights = np.full((len(distinct) * len(names), n), np.nan, dtype=np.float32)
     filled: list[int] = []
     entries: list[int] = []  # one assignment for the batch, since numpy takes microseconds for each
     shares: list[float] = []
-    for index, (parts, own) in enumerate(zip(prompts, spans, strict=True)):
+    for index, (parts, items) in enumerate(distinct):
+        own = dict(items)
         for row, name in enumerate(names, start=index * len(names)):
             positions: set[int] = set()
             for tokens, shift, first in parts:
@@ -114,7 +117,8 @@ def text_weights(
                 shares += [1.0 / len(positions)] * len(positions)
     weights[filled] = 0.0
     weights.reshape(-1)[entries] = shares
-    return torch.from_numpy(weights.reshape(len(prompts), len(names), n))
+    order = [distinct.index(key) for key in keys]
+    return torch.from_numpy(weights.reshape(len(distinct), len(names), n)[order])
 
 
 def _taken(tokens: PromptTokens, name: str, spans: dict[str, Span]) -> tuple[int, ...]:
