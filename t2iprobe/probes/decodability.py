@@ -181,6 +181,24 @@ class TaskDecodability:
         """(t,) decodability of each task for one group."""
         return np.asarray(self.values[:, self.groups.index(name)])
 
+    @classmethod
+    def joined(cls, parts: "Sequence[TaskDecodability]") -> "TaskDecodability":
+        """The groups of several side by side, over the tasks that all of them have.
+
+        Args:
+            parts: at least one; of a group that is in several of them ("all") the first is kept.
+        """
+        common = [task for task in parts[0].tasks if all(task in part.tasks for part in parts)]
+        at = [[part.tasks.index(task) for task in common] for part in parts]
+        names = tuple(name for part in parts for name in part.groups)
+        return cls(
+            tuple(common),
+            names,
+            np.concatenate([p.residual[rows] for p, rows in zip(parts, at, strict=True)], axis=1),
+            np.concatenate([p.total[rows] for p, rows in zip(parts, at, strict=True)], axis=1),
+            parts[0].n_rows[at[0]],
+        )
+
 
 def per_task_decodability(
     target: Real[np.ndarray, "n c"],

@@ -23,9 +23,9 @@ from t2iprobe import registry
 from t2iprobe.config import RunConfig
 from t2iprobe.models.generation.generate import GeneratedBatch
 from t2iprobe.stages.activations import Key, write_shard
+from t2iprobe.stages.array import probe
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.outcomes import draws
-from t2iprobe.stages.probe import probe
 from t2iprobe.stages.targets import Targets
 from t2iprobe.stats import spearman
 from t2iprobe.store import intact_png

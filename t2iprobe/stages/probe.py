@@ -7,8 +7,6 @@ the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from math import isnan
 from typing import TypeVar
 
 import numpy as np
@@ -18,32 +16,19 @@ from t2iprobe import registry
 from t2iprobe.config import RunConfig
 from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import SHUFFLED, bag_of_words
-from t2iprobe.probes.crossfit import OutOfFold
-from t2iprobe.probes.decodability import TaskDecodability, accuracy
+from t2iprobe.probes.decodability import TaskDecodability
 from t2iprobe.probes.folds import check_groups
 from t2iprobe.probes.headline import Headline, choose_headline, first_half, half_r2
 from t2iprobe.progress import bar
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import ActivationReader, Key
+from t2iprobe.stages.array import Predict, Probed, or_none, probe, ratio, sums
+from t2iprobe.stages.cuts import Cuts
 from t2iprobe.stages.drawing import RunTasks
-from t2iprobe.stages.targets import ALL, Array, Group, Targets
+from t2iprobe.stages.targets import ALL, Targets
 from t2iprobe.store import Row, RunFolder, write_json, write_table
 
-Predict = Callable[..., OutOfFold]
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Probed:
-    """The probes of one array of activations.
-
-    Attributes:
-        rows: what goes into probes.parquet.
-        tasks: residual and total of each task and group.
-    """
-
-    rows: list[Row]
-    tasks: TaskDecodability
 
 
 def run(folder: RunFolder, config: RunConfig) -> None:
@@ -58,12 +43,13 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     scene = {task.id: task.scene_id for task in drawn.tasks}
     check_groups(targets.folds, [scene[task_id] for task_id in targets.task_ids])
     predict: Predict = registry.resolve("probe", registry.PROBES, config.probe)
+    cuts = Cuts(drawn, reader.encoders, targets)
     rows: list[Row] = []
     halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
 
     def work(key: Key) -> tuple[list[Row], tuple[float, float]]:
-        probed = probe(reader.read(key), targets, key.span, predict)
-        return probed.rows, _halves(probed.tasks, targets, drawn.family.headline)
+        probed = probe(reader.read(key), targets, key.span, predict, cuts.of(key))
+        return probed.rows, _halves(probed, targets, drawn.family.headline)
 
     with bar("probe", len(reader.keys), "arrays") as progress:
         for key, (found, pair) in _in_threads(work, reader.keys):
@@ -78,7 +64,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
             "no site of the denoiser's image stream was recorded: widen --sites and run again"
         )
     write_table(folder.path / "probes.parquet", rows)
-    _write_headline(folder, drawn, reader, targets, halves, predict)
+    _write_headline(folder, drawn, reader, targets, halves, predict, _why_no_encoder(rows, drawn))
 
 
 def _in_threads(work: Callable[[Key], Result], keys: list[Key]) -> Iterator[tuple[Key, Result]]:
@@ -92,104 +78,18 @@ def _in_threads(work: Callable[[Key], Result], keys: list[Key]) -> Iterator[tupl
         yield from zip(keys, pool.map(work, keys), strict=True)
 
 
-def probe(X: NDArray[np.float32], targets: Targets, span: str | None, predict: Predict) -> Probed:
-    """Out-of-fold probes of one array.
-
-    Args:
-        X: (n images, d) activations. Rows with NaN (a constituent whose tokens were cut off) are left out.
-        targets: what to predict.
-        span: the constituent whose own tokens were pooled: only its slot is asked for; None asks for everything.
-        predict: a function of `t2iprobe.registry.PROBES`.
-    """
-    groups = [g for g in targets.groups if span is None or g == Group("slot", span)]
-    columns = targets.columns({group.name for group in groups})
-    kept = np.flatnonzero(np.isfinite(X).all(axis=1))
-    Y, task_ids = targets.Y[kept][:, columns], [targets.task_ids[n] for n in kept]
-    names = [targets.column_groups[c] for c in columns]
-    folds = targets.folds[kept]
-    if len(np.unique(folds)) < 3:
-        cut = span is not None and not len(kept)
-        reason = f"prompts are cut before {span}" if cut else "fewer than 3 folds have activations"
-        return Probed([_undefined(g, reason) for g in groups], _nothing())
-    fit = predict(X[kept], Y, folds, names)
-    if not isinstance(fit, OutOfFold):
-        raise DataError(
-            f"the probe gave a {type(fit).__name__}; a probe gives a t2iprobe.probes.crossfit.OutOfFold"
-        )
-    tasks = fit.per_task(Y, task_ids)
-    alphas = fit.typical_alpha()
-    common = {"n_images": len(Y), "n_tasks": len(tasks.tasks), "n_folds": len(fit.fold_labels)}
-    rows: list[Row] = []
-    for group in groups:
-        hits = _accuracy(fit, Y, group)
-        rows.append(
-            {"coding": group.coding, "constituent": group.constituent}
-            | _r2(tasks, [group.name])
-            | hits
-            | {"alpha": alphas[group.name]}
-            | common
-        )
-    for coding in dict.fromkeys(group.coding for group in groups if span is None):
-        of_coding = [group.name for group in groups if group.coding == coding]
-        nothing = {"accuracy": None, "chance": None, "alpha": None}
-        rows.append(
-            {"coding": coding, "constituent": ALL} | _r2(tasks, of_coding) | nothing | common
-        )
-    return Probed(rows, tasks)
-
-
-def sums(tasks: TaskDecodability, names: list[str]) -> tuple[Array, Array]:
-    """(t,) residual and total of each task, summed over some groups."""
-    at = [tasks.groups.index(name) for name in names]
-    return tasks.residual[:, at].sum(axis=1), tasks.total[:, at].sum(axis=1)
-
-
-def _halves(tasks: TaskDecodability, targets: Targets, coding: str) -> tuple[float, float]:
+def _halves(probed: Probed, targets: Targets, coding: str) -> tuple[float, float]:
     """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
-    if not tasks.tasks or not set(targets.of_coding(coding)) <= set(tasks.groups):
+    names = targets.of_coding(coding)
+    tasks = probed.tasks(names)
+    if not tasks.tasks:
         return float("nan"), float("nan")
-    return half_r2(tasks, _in_first_half(tasks, targets), targets.of_coding(coding))
+    return half_r2(tasks, _in_first_half(tasks, targets), names)
 
 
 def _in_first_half(tasks: TaskDecodability, targets: Targets) -> NDArray[np.bool_]:
     half = dict(zip(targets.task_ids, first_half(targets.folds), strict=True))
     return np.array([half[task] for task in tasks.tasks], dtype=bool)
-
-
-def _ratio(residual: Array, total: Array) -> float:
-    """1 - residual / total over tasks; NaN where there is nothing to explain."""
-    return 1.0 - float(residual.sum() / total.sum()) if total.sum() > 0 else float("nan")
-
-
-def _r2(tasks: TaskDecodability, names: list[str]) -> Row:
-    value = _ratio(*sums(tasks, names))
-    shuffled = _ratio(*sums(tasks, [SHUFFLED + name for name in names]))
-    return {
-        "r2": _or_none(value),
-        "r2_shuffled": _or_none(shuffled),
-        "reason": "the target does not vary among these tasks" if isnan(value) else None,
-    }
-
-
-def _accuracy(fit: OutOfFold, Y: Array, group: Group) -> Row:
-    columns = fit.columns.of_group(group.name)
-    found = accuracy(Y[:, columns], fit.predictions[:, columns])
-    return {"accuracy": _or_none(found.value), "chance": _or_none(found.majority)}
-
-
-def _or_none(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
-def _undefined(group: Group, reason: str) -> Row:
-    fields = ("r2", "r2_shuffled", "accuracy", "chance", "alpha", "n_images", "n_tasks", "n_folds")
-    place = {"coding": group.coding, "constituent": group.constituent, "reason": reason}
-    return place | dict.fromkeys(fields)
-
-
-def _nothing() -> TaskDecodability:
-    empty = np.zeros((0, 0))
-    return TaskDecodability((), (), empty, empty, np.zeros(0, dtype=np.intp))
 
 
 def _place(key: Key) -> Row:
@@ -210,8 +110,13 @@ def _write_headline(
     targets: Targets,
     halves: dict[str, dict[Key, tuple[float, float]]],
     predict: Predict,
+    no_encoder: str | None,
 ) -> None:
-    """Choose the headline site; write it, and what every task's decodability is there."""
+    """Choose the headline site; write it, and what every task's decodability is there.
+
+    `halves` are R2 of every candidate on both halves of the folds, `no_encoder` why no site of a text encoder has any,
+    where that is known.
+    """
     keys = {key.text: key for key in reader.keys}
     chosen = choose_headline({key.text: pair for key, pair in halves["denoiser"].items()})
     if chosen.site is None or chosen.other_site is None:
@@ -225,20 +130,34 @@ def _write_headline(
         {
             "coding": drawn.family.headline,
             "denoiser": _describe(chosen, keys),
-            "text_encoder": _describe(encoder, keys),
+            "text_encoder": _describe(encoder, keys, no_encoder),
             "bag_of_words": {r["coding"]: r["r2"] for r in bag.rows if r["constituent"] == ALL},
         },
     )
+    names = [group.name for group in targets.groups]
     fits = {
-        text: probe(reader.read(keys[text]), targets, None, predict).tasks
+        text: probe(reader.read(keys[text]), targets, None, predict).tasks(names)
         for text in (chosen.site, chosen.other_site)
     }
     write_table(folder.path / "decodability.parquet", _task_rows(fits, chosen, targets))
 
 
-def _describe(chosen: Headline, keys: dict[str, Key]) -> Row:
+def _why_no_encoder(rows: list[Row], drawn: RunTasks) -> str | None:
+    """Why the headline coding cannot be read in the text encoders, where it is because they cut the prompts."""
+    reasons = [
+        row["reason"]
+        for row in rows
+        if row["step"] is None
+        and (row["coding"], row["constituent"]) == (drawn.family.headline, ALL)
+        and row["n_tasks_cut"]
+        and row["r2"] is None
+    ]
+    return reasons[0] if reasons else None
+
+
+def _describe(chosen: Headline, keys: dict[str, Key], why: str | None = None) -> Row:
     if chosen.site is None:
-        return {"site": None, "r2": None, "reason": chosen.reason}
+        return {"site": None, "r2": None, "reason": why or chosen.reason}
     key = keys[chosen.site]
     return _place(key) | {
         "r2": chosen.r2,
@@ -273,7 +192,7 @@ def _task_rows(fits: dict[str, TaskDecodability], chosen: Headline, targets: Tar
                     "task_id": task_id,
                     "coding": coding,
                     "constituent": constituent,
-                    "decodability": _or_none(_ratio(residual[t : t + 1], total[t : t + 1])),
+                    "decodability": or_none(ratio(residual[t : t + 1], total[t : t + 1])),
                     "residual": float(residual[t]),
                     "total": float(total[t]),
                     "residual_shuffled": float(residual_shuffled[t]),

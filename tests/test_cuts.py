@@ -1,0 +1,158 @@
+"""Prompts cut by a text encoder: what it lost is undefined there, and the numbers of the run go on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from t2iprobe.config import RunConfig, resolved
+from t2iprobe.probes.crossfit import cross_predict
+from t2iprobe.stages import correlate, drawing, probe, report
+from t2iprobe.stages.activations import Entry, Key, shard_metadata, write_shard
+from t2iprobe.stages.array import probe as probe_one
+from t2iprobe.stages.cuts import Cuts
+from t2iprobe.stages.drawing import RunTasks
+from t2iprobe.stages.targets import ALL, Targets
+from t2iprobe.store import Row, RunFolder, read_json, read_table, write_table
+
+CONFIG = RunConfig(tasks=48, seeds=1, folds=4, resamples=99)
+SITES = ("text_encoder.layers.0:text/mean", "text_encoder_2.layers.0:text/mean", "transformer.conditioning:text/mean",
+         "transformer.blocks.0:image/mean@0")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def drawn() -> RunTasks:
+    return drawing.draw(CONFIG, None)
+
+
+def encoders(drawn: RunTasks, lost: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, Any]]:
+    """What two encoders made of every prompt; `lost` is task id -> encoder -> constituents."""
+    tokens: dict[str, Any] = {"text_encoder": {}, "text_encoder_2": {}}
+    return {task.id: {"tokens": tokens, "lost": lost.get(task.id, {})} for task in drawn.tasks}
+
+
+def written(
+    path: Path, drawn: RunTasks, lost: dict[str, dict[str, list[str]]]
+) -> tuple[RunFolder, list[Row]]:
+    """A run whose activations are the words themselves at every site, up to the report."""
+    folder = RunFolder.open(path, resolved(CONFIG))
+    n = len(drawn.tasks)
+    folder.update(counts={"images_asked": n, "images_done": n})
+    drawing.write(folder, drawn, encoders(drawn, lost))
+    targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    words = targets.Y[:, [name.startswith("slot/") for name in targets.column_groups]]
+    values = torch.tensor(words, dtype=torch.float32)
+    entries = [Entry(task.id, 0, "") for task in drawn.tasks]
+    facts = shard_metadata(entries, {}, encoders(drawn, lost))
+    folder.shard(0).parent.mkdir()
+    write_shard(folder.shard(0), dict.fromkeys(SITES, values), facts)
+    right = {f"ok_{name}": True for name in drawn.family.names}
+    scores = [
+        {"task_id": task.id, "image_index": 0, "outcome": "right" if at % 3 else "wrong", "reason": ""} | right
+        for at, task in enumerate(drawn.tasks)
+    ]  # fmt: skip
+    write_table(path / "scores.parquet", scores)
+    for stage in (probe, correlate):
+        stage.run(folder, CONFIG)
+    return folder, read_table(path / "probes.parquet")
+
+
+def row_of(rows: list[Row], site: str, coding: str, constituent: str) -> Row:
+    key = Key.parse(site)
+    wanted = (key.site, key.stream, coding, constituent)
+    (row,) = [r for r in rows if (r["site"], r["stream"], r["coding"], r["constituent"]) == wanted]
+    return row
+
+
+def test_what_every_prompt_lost_is_undefined_in_that_encoder_alone(
+    tmp_path: Path, drawn: RunTasks
+) -> None:
+    lost = {task.id: {"text_encoder": ["color2", "shape2"]} for task in drawn.tasks}
+    folder, rows = written(tmp_path / "run", drawn, lost)
+    for name in ("color2", "shape2"):
+        row = row_of(rows, SITES[0], "slot", name)
+        assert (row["r2"], row["accuracy"], row["n_tasks_cut"]) == (None, None, 48)
+        assert row["reason"] == f"prompts are cut before {name}"
+        for site in SITES[1:]:
+            row = row_of(rows, site, "slot", name)
+            assert (row["reason"], row["n_tasks_cut"], row["n_tasks"]) == (None, 0, 48)
+            assert row["r2"] > 0.9
+    kept = row_of(rows, SITES[0], "slot", "color1")
+    assert (kept["n_tasks"], kept["n_tasks_cut"], kept["reason"]) == (48, 0, None)
+    assert kept["r2"] == row_of(rows, SITES[1], "slot", "color1")["r2"]
+    whole = row_of(rows, SITES[0], "slot", ALL)
+    assert (whole["r2"], whole["reason"]) == (None, "prompts are cut before color2")
+    assert row_of(rows, SITES[0], "presence", "color")["r2"] is None
+    headline = read_json(folder.path / "headline.json")
+    assert headline["denoiser"]["site"] == "transformer.blocks.0"
+    assert headline["text_encoder"]["site"] == "text_encoder_2.layers.0"
+
+
+def test_without_any_encoder_that_reads_all_the_report_says_why(
+    tmp_path: Path, drawn: RunTasks
+) -> None:
+    """What every encoder lost, the denoiser does not receive; its own sites are measured all the same."""
+    both: dict[str, list[str]] = {
+        "text_encoder": ["color2"],
+        "text_encoder_2": ["color2", "shape2"],
+    }
+    folder, rows = written(tmp_path / "run", drawn, {task.id: both for task in drawn.tasks})
+    row = row_of(rows, SITES[2], "slot", "color2")
+    assert (row["r2"], row["reason"]) == (None, "prompts are cut before color2")
+    assert row_of(rows, SITES[2], "slot", "shape2")["r2"] > 0.9
+    assert row_of(rows, SITES[3], "slot", "color2")["r2"] > 0.9
+    report.run(folder, CONFIG)
+    found = read_json(folder.path / "summary.json")["decodability"]["text_encoder"]
+    assert (found["site"], found["r2"]) == (None, None)
+    assert "cut before" in found["reason"]
+    assert (folder.path / "report.html").is_file()
+
+
+def test_tasks_that_lost_it_are_left_out_and_counted(tmp_path: Path, drawn: RunTasks) -> None:
+    """The oracle is a probe of the tasks that are left, alone."""
+    gone = {task.id for task in drawn.tasks[::4]}
+    _, rows = written(
+        tmp_path / "run", drawn, {task: {"text_encoder": ["shape2"]} for task in gone}
+    )
+    row = row_of(rows, SITES[0], "slot", "shape2")
+    assert (row["n_tasks"], row["n_images"], row["n_tasks_cut"]) == (36, 36, 12)
+    left = [at for at, task in enumerate(drawn.tasks) if task.id not in gone]
+    targets = Targets.of(drawn, [task.id for task in drawn.tasks], CONFIG.seed)
+    words = targets.Y[:, [name.startswith("slot/") for name in targets.column_groups]]
+    columns = np.flatnonzero([name == "slot/shape2" for name in targets.column_groups])
+    alone = cross_predict(
+        words[left].astype(np.float32), targets.Y[left][:, columns], targets.folds[left]
+    )
+    expected = alone.r2(targets.Y[left][:, columns])[ALL].value
+    assert row["r2"] == pytest.approx(expected)
+    whole = row_of(rows, SITES[0], "slot", ALL)
+    assert (whole["n_tasks"], whole["n_tasks_cut"]) == (36, 12)
+    assert row_of(rows, SITES[0], "slot", "color1")["n_tasks"] == 48
+
+
+def test_too_few_tasks_left_are_said_to_be_so(drawn: RunTasks) -> None:
+    lost = {task.id: {"text_encoder": ["color2"]} for task in drawn.tasks[2:]}
+    targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    found = Cuts(drawn, encoders(drawn, lost), targets).of(Key.parse(SITES[0]))
+    X = np.random.default_rng(0).standard_normal((48, 4), dtype=np.float32)
+    rows = probe_one(X, targets, None, cross_predict, found).rows
+    (row,) = [r for r in rows if (r["coding"], r["constituent"]) == ("slot", "color2")]
+    assert row["r2"] is None
+    assert row["reason"] == (
+        "prompts of 46 tasks are cut before color2, and fewer than 3 folds have activations"
+    )
+
+
+def test_in_the_scene_coding_the_wording_decides_what_is_lost(drawn: RunTasks) -> None:
+    """The left object is named second in "a red circle right of a blue square"."""
+    lost = {task.id: {"text_encoder": ["color2"]} for task in drawn.tasks}
+    targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    found = Cuts(drawn, encoders(drawn, lost), targets).of(Key.parse(SITES[0]))
+    canonical = np.array([task.is_canonical for task in drawn.tasks])
+    assert 0 < canonical.sum() < 48
+    assert np.array_equal(found.rows["scene/color2"], canonical)
+    assert np.array_equal(found.rows["scene/color1"], ~canonical)
+    assert found.rows["slot/color2"].all()
+    assert "scene/shape1" not in found.rows
