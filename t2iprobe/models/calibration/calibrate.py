@@ -18,6 +18,7 @@ from t2iprobe.models.calibration.calls import asked_steps, images_of
 from t2iprobe.models.calibration.denoisers import Denoiser, calibrate_denoiser, conditional_states
 from t2iprobe.models.calibration.lengths import may_move, moves_with_length
 from t2iprobe.models.calibration.rows import check_order, conditional_rows
+from t2iprobe.models.calibration.schedule import Run, conditional_schedules, step_timesteps
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.tokens import Segment, match_segments
 from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace, turn_states
@@ -53,7 +54,7 @@ class Calibration:
 
 
 def calibrate(model: Model) -> Calibration:
-    """Find out how a model uses its prompt. Costs one image and four short calls.
+    """Find out how a model uses its prompt. Costs one image and four short calls, five with several denoisers.
 
     Raises:
         ModelError: the pipeline cannot make an image from a text alone.
@@ -71,14 +72,14 @@ def calibrate(model: Model) -> Calibration:
             notes.append(f"{name} is not given the prompt; nothing is captured there")
         else:
             encoders[name] = _calibrate_encoder(passes[index])
-    asked = asked_steps(model)
     denoisers: dict[str, Denoiser] = {}
     for name, calls in first.calls.items():
-        found = calibrate_denoiser(name, calls, second, double, rehearsal, size, asked)
+        found = calibrate_denoiser(name, calls, second, short.steered, double, rehearsal, size)
         if isinstance(found, str):
             notes.append(found)
             continue
         denoisers[name] = found
+        notes += found.notes
         if short.turned is not None and not found.moves_in_batch:  # else there will be no batch
             _check_turned(name, found, calls, second.calls[name], short.turned.calls.get(name, []))
         states = conditional_states(calls, second.calls[name], found)
@@ -88,6 +89,7 @@ def calibrate(model: Model) -> Calibration:
         found.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
     if not denoisers:
         raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {notes}")
+    notes += _schedule(denoisers, rehearsal, asked_steps(model))
     silent = [name for name in (*model.denoisers, *model.encoders) if name not in _ran(first)]
     notes += [f"{name} is not used in a call" for name in silent]
     moving = _moving(model, denoisers, rehearsal, (first, second, double)) if double else None
@@ -95,6 +97,26 @@ def calibrate(model: Model) -> Calibration:
         notes.append(f"{moving} differs between a batch and its prompts alone; batch size is 1")
     max_batch = 1 if moving or double is None else None
     return Calibration(denoisers, encoders, max_batch, size, notes)
+
+
+def _schedule(
+    denoisers: Mapping[str, Denoiser], rehearsal: Trace, asked: Sequence[int]
+) -> list[str]:
+    """Give every denoiser its part of the schedule; sentences about what is not as usual."""
+    runs = {
+        name: Run(rehearsal.calls[name], found.conditioning, found.unconditional)
+        for name, found in denoisers.items()
+    }
+    told = []
+    for name, own in conditional_schedules(runs, asked).items():
+        denoisers[name].schedule, denoisers[name].n_steps = own.calls, own.n_steps
+        steps = sorted(step_timesteps(own.calls))
+        if len(steps) < own.n_steps:
+            part = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
+            told.append(f"{name} runs in {part} of 0 to {own.n_steps - 1}, another one in the rest")
+        if own.doubt:
+            told.append(f"{name}: {own.doubt}")
+    return told
 
 
 def _check_turned(

@@ -9,6 +9,7 @@ from t2iprobe.errors import SiteError
 from t2iprobe.models.calibration.batches import disagreement
 from t2iprobe.models.calibration.grid import denoised, image_counts, rectangle, text_count
 from t2iprobe.models.calibration.labeller import Labeller
+from t2iprobe.models.calibration.passes import in_order, last_passes, numbered, passes_told
 from t2iprobe.models.calibration.rows import (
     check_order,
     conditional_rows,
@@ -20,7 +21,7 @@ from t2iprobe.models.calibration.rows import (
     same_text,
 )
 from t2iprobe.models.calibration.samples import equal_start
-from t2iprobe.models.calibration.schedule import ScheduledCall, conditional_schedule
+from t2iprobe.models.calibration.schedule import ScheduledCall, picture
 from t2iprobe.models.calibration.streams import ALL, Geometry, Reading
 from t2iprobe.models.calibration.tokens import Segment
 from t2iprobe.models.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
@@ -35,25 +36,27 @@ class Denoiser:
         conditioning: dotted name of the argument that carries the text states.
         unconditional: samples of text states that do not depend on the prompt: how unconditional rows are known.
         guidance: in words, how the rows of a step are laid out.
-        schedule: every conditional call of a run.
-        n_steps: entries of the schedule.
+        schedule: every conditional call of a run; empty until all denoisers are known.
+        n_steps: entries of the schedule, which several denoisers may share.
         readings: by path and stream, how a site is read.
         grids: image tokens -> (height, width), for the token counts that occur.
         segments: where the encoders' tokens are among the text states.
         states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
         moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
+        notes: sentences for the user.
     """
 
     conditioning: str
     unconditional: list[Tensor]
     guidance: str
-    schedule: list[ScheduledCall]
-    n_steps: int
+    schedule: list[ScheduledCall] = field(default_factory=list)
+    n_steps: int = 0
     readings: dict[str, dict[Stream, Reading]] = field(default_factory=dict)
     grids: dict[int, tuple[int, int]] = field(default_factory=dict)
     segments: list[Segment] = field(default_factory=list)
     states_shape: tuple[int, ...] = ()
     moves_in_batch: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class _Watched:
     Attributes:
         one: with one prompt.
         other: with another.
+        alone: with that other one as it is; `other` may be on the pictures of the first.
         twice: with both; None where batches fail, or are of other texts.
         layout: for each row of `one` whether it depends on the prompt.
         later: what the sites saw with the first prompt in the next step; () where that was not watched.
@@ -70,6 +74,7 @@ class _Watched:
 
     one: Call
     other: Call
+    alone: Call
     twice: Call | None
     layout: Sequence[bool]
     later: Sequence[Event]
@@ -84,10 +89,10 @@ def calibrate_denoiser(
     name: str,
     calls: Sequence[Call],
     second: Trace,
+    steered: Trace | None,
     double: Trace | None,
     rehearsal: Trace,
     size: tuple[int, int],
-    asked: Sequence[int],
 ) -> Denoiser | str:
     """What was found about one denoiser, or a sentence that says why nothing can be captured in it.
 
@@ -95,34 +100,39 @@ def calibrate_denoiser(
         name: its component name.
         calls: its calls in a short run with one prompt.
         second: a short run with another prompt.
+        steered: the same on the pictures of the first; None where there is only one denoiser.
         double: a short run with both; None where batches fail.
         rehearsal: a whole run.
         size: height and width of the image.
-        asked: denoising steps that a run is asked for, by stage.
 
     Raises:
         SiteError: the calls of a prompt cannot be told from those of none.
     """
-    others = second.calls.get(name, [])
-    argument = conditioning_argument(calls, others) if len(others) == len(calls) else None
+    alone = second.calls.get(name, [])
+    if len(alone) != len(calls):
+        return (
+            f"{name} is called {len(calls)} times for one prompt and {len(alone)} times for another, so its calls"
+            " cannot be compared; nothing is captured there"
+        )
+    argument = conditioning_argument(calls, alone)
     if argument is None:
         return f"{name} does not see the prompt; nothing is captured there"
+    others = _steered(name, calls, steered, argument) or alone
     at_start = next(call for call in calls if argument in call.arguments)
     counts, grids = image_counts(at_start, argument, size)
     together = double.calls.get(name, []) if double else []
-    turn_states((*calls, *others, *together, *rehearsal.calls[name]), argument)
+    turn_states((*calls, *others, *alone, *together, *rehearsal.calls[name]), argument)
     layouts, unconditional = _judged(name, calls, others, argument)
-    schedule, n_steps = conditional_schedule(rehearsal.calls[name], argument, unconditional, asked)
-    begun = {index: layouts[index] for index in first_step(calls) if index in layouts}
+    begun = {index: layouts[index] for index in _evaluated(calls, argument, layouts)}
     at, dropped = _first_effective(name, calls, others, begun)
     shown = [
         [own and index not in dropped for own in layout[: calls[index].at_level]]
         for index, layout in begun.items()
     ]
-    found = Denoiser(argument, unconditional, guidance_words(shown), schedule, n_steps, grids=grids)
+    found = Denoiser(argument, unconditional, guidance_words(shown), grids=grids)
     twice = together[at] if together else None
     later = _next_step(calls, layouts, at)
-    watched = _Watched(calls[at], others[at], twice, layouts[at], later)
+    watched = _Watched(calls[at], others[at], alone[at], twice, layouts[at], later)
     if twice is not None and _other_texts(twice.arguments[argument], watched.states(argument)):
         watched = replace(watched, twice=None)
         found.moves_in_batch = CONDITIONING
@@ -130,6 +140,19 @@ def calibrate_denoiser(
     if _grows(rehearsal.calls[name], argument):
         found.readings = {path: own for path, own in found.readings.items() if not _joint(own)}
     return found
+
+
+def _steered(
+    name: str, calls: Sequence[Call], steered: Trace | None, argument: str
+) -> Sequence[Call] | None:
+    """Its calls with the second prompt on the pictures of the first, if the text reaches it then too.
+
+    A stage that is told the prompt by what an earlier one has drawn sees nothing of it there.
+    """
+    others = steered.calls.get(name, []) if steered else []
+    if len(others) != len(calls) or conditioning_argument(calls, others) != argument:
+        return None
+    return others
 
 
 def _grows(calls: Sequence[Call], argument: str) -> bool:
@@ -177,14 +200,16 @@ def _label(
     labeller = Labeller(
         geometry, text.sample if has_tokens else None, mixed=under or blind, blind=blind
     )
-    labelled = labeller.run(
-        one.events, other.events, twice.events if twice else None, watched.later
-    )
-    found.readings = {path: streams for path, streams in labelled.items() if streams}
+    second, later = (in_order(events, one.events) for events in (other.events, watched.later))
+    doubled = in_order(twice.events, one.events) if twice else None
+    labelled = labeller.run(numbered(one.events), second, doubled, later)
+    found.readings = last_passes(labelled, one.events)
+    seen = [(call.events, len(call.arguments[argument])) for call in (one, twice) if call]
+    found.notes += [f"{name}: {told}" for told in passes_told(found.readings, seen)]
     if twice is not None:
         states = [print_.sample for print_ in twice.arguments[argument]]
         both = conditional_rows(states, unconditional)[:2]
-        alone = [(one.events, row), (other.events, row)]
+        alone = [(one.events, row), (watched.alone.events, row)]
         if len(both) < len(alone):  # the pipeline calls it for one prompt after the other
             found.moves_in_batch = CONDITIONING
         else:
@@ -232,6 +257,23 @@ def _judged(
             " those of a prompt; turn guidance off: --guidance 1"
         )
     return layouts, [row.sample for row in unconditional]
+
+
+def _evaluated(
+    calls: Sequence[Call], argument: str, layouts: Mapping[int, list[bool]]
+) -> list[int]:
+    """Indices of the calls that are the first evaluation of the first step.
+
+    They are all at that noise level, unless the prompt's own come for several pictures there, as where a step is tried
+    and then corrected.
+    """
+    given = [index for index in first_step(calls) if index in layouts]
+    pictures = {index: picture(calls[index], argument) for index in given}
+    first = next((pictures[index] for index in given if any(layouts[index])), None)
+    if first is None:
+        return given
+    same = [index for index in given if (own := pictures[index]) and same_print(own, first)]
+    return same if any(any(layouts[index]) for index in given if index not in same) else given
 
 
 def _first_effective(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -85,8 +86,9 @@ def _unmoved(one: Print, other: Print) -> bool:
 
 
 def first_step(calls: Sequence[Call]) -> list[int]:
-    """Indices of the calls at the first noise level."""
-    return [i for i, call in enumerate(calls) if call.timestep == calls[0].timestep]
+    """Indices of the first calls, all at one noise level."""
+    first = calls[0].timestep
+    return [i for i, _ in enumerate(takewhile(lambda call: call.timestep == first, calls))]
 
 
 def conditioning_argument(calls: Sequence[Call], others: Sequence[Call]) -> str | None:

@@ -1,12 +1,14 @@
-"""Steps as entries of the denoising schedule, however often a scheduler calls the denoiser."""
+"""Steps as entries of the denoising schedule, however often a scheduler calls the denoisers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
+from t2iprobe.models.calibration.grid import denoised
 from t2iprobe.models.calibration.rows import conditional_rows, same_print
-from t2iprobe.models.calibration.trace import Call
+from t2iprobe.models.calibration.trace import Call, Print
 
 
 @dataclass(frozen=True)
@@ -25,43 +27,143 @@ class ScheduledCall:
     counts: bool
 
 
-def conditional_schedule(
-    calls: Sequence[Call], argument: str, unconditional: Sequence[Tensor], asked: Sequence[int]
-) -> tuple[list[ScheduledCall], int]:
-    """The conditional calls of a full run with their steps.
+@dataclass(frozen=True)
+class Run:
+    """The calls of one denoiser in a full run.
+
+    Attributes:
+        calls: every one.
+        argument: the one that carries the text.
+        unconditional: text states of no prompt.
+    """
+
+    calls: Sequence[Call]
+    argument: str
+    unconditional: Sequence[Tensor]
+
+    def conditional(self) -> Iterator["_Evaluation"]:
+        """The calls that are given the prompt."""
+        for call in self.calls:
+            states = [row.sample for row in call.arguments.get(self.argument, [])]
+            if conditional_rows(states, self.unconditional):
+                yield _Evaluation(call.timestep, call.number, picture(call, self.argument))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The conditional calls of one denoiser, and how they were told.
+
+    Attributes:
+        calls: in order.
+        n_steps: entries of the whole schedule, of which the denoiser may have a part.
+        doubt: why the steps may be no entries of the schedule; empty where there is no doubt.
+    """
+
+    calls: list[ScheduledCall]
+    n_steps: int
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """One conditional call: its noise level, its number among all calls of a run, and what it is to denoise."""
+
+    level: float
+    number: int
+    picture: Print | None
+
+
+def picture(call: Call, argument: str) -> Print | None:
+    """The first row of what a call is given to denoise; None without any."""
+    return next(iter(denoised(call, argument)), None)
+
+
+def conditional_schedules(runs: Mapping[str, Run], asked: Sequence[int]) -> dict[str, Schedule]:
+    """The conditional calls of a full run with their steps, by denoiser.
 
     Calls at one noise level belong to one entry of the schedule. Schedulers of second order that evaluate between
     entries (DPM2) see twice as many noise levels, less one or not; there every other one is an entry. With more
-    evaluations a step it is every third, and so on.
+    evaluations a step it is every third, and so on. Denoisers that take over from one another go through one schedule
+    together: each has its own part of the steps.
 
     Args:
-        calls: every call of the run.
-        argument: the one that carries the text.
-        unconditional: text states of no prompt.
+        runs: what each denoiser was called with.
         asked: numbers of steps that were asked for, one per stage.
     """
-    kept = [
-        call
-        for call in calls
-        if argument in call.arguments
-        and conditional_rows([row.sample for row in call.arguments[argument]], unconditional)
+    kept = {name: list(run.conditional()) for name, run in runs.items()}
+    found = {name: Schedule([], 0) for name in kept}
+    for names in _relays(kept):
+        calls, n_steps, doubt = _scheduled([one for name in names for one in kept[name]], asked)
+        for name in names:
+            own, calls = calls[: len(kept[name])], calls[len(kept[name]) :]
+            found[name] = Schedule(own, n_steps, doubt)
+    return found
+
+
+def _relays(kept: Mapping[str, Sequence[_Evaluation]]) -> list[list[str]]:
+    """Names of denoisers, together where the next goes on at the noise level and with the picture of the one before."""
+    relays: list[list[str]] = []
+    called = [name for name in kept if kept[name]]
+    for name in sorted(called, key=lambda name: kept[name][0].number):
+        if relays and _goes_on(kept[relays[-1][-1]], kept[name]):
+            relays[-1].append(name)
+        else:
+            relays.append([name])
+    return relays
+
+
+def _goes_on(one: Sequence[_Evaluation], other: Sequence[_Evaluation]) -> bool:
+    ends = [one[0].level, one[-1].level, other[0].level, other[-1].level]
+    shapes = [calls[at].picture for calls, at in ((one, -1), (other, 0))]
+    return (
+        one[-1].number < other[0].number
+        and ends[0] != ends[2]
+        and _one_way(ends)
+        and len({shape.shape for shape in shapes if shape is not None}) < 2
+    )
+
+
+def _one_way(levels: Sequence[float]) -> bool:
+    """Whether noise levels only fall or only rise."""
+    rises = [b - a for a, b in pairwise(levels)]
+    return all(rise >= 0 for rise in rises) or all(rise <= 0 for rise in rises)
+
+
+def _scheduled(
+    calls: Sequence[_Evaluation], asked: Sequence[int]
+) -> tuple[list[ScheduledCall], int, str]:
+    """Calls with their steps, the number of steps, and why they may be no entries of the schedule."""
+    deciding = _deciding(calls)
+    levels = sorted(deciding, key=lambda level: deciding[level])
+    if len(calls) in asked and len(levels) not in asked:
+        # one call a step, where half precision makes two levels equal
+        return [ScheduledCall(one.level, i, True) for i, one in enumerate(calls)], len(calls), ""
+    entries = _trimmed(levels[:: _evaluations(len(levels), asked)], asked)
+    steps = {level: index for index, level in enumerate(entries)}
+    schedule = [
+        ScheduledCall(one.level, steps.get(one.level), deciding[one.level] == index)
+        for index, one in enumerate(calls)
     ]
-    if len(kept) in asked:  # one call a step, also where half precision makes two levels equal
-        return [ScheduledCall(call.timestep, i, True) for i, call in enumerate(kept)], len(kept)
-    levels = list(dict.fromkeys(call.timestep for call in kept))
-    entries = levels[:: _evaluations(len(levels), asked)]
-    entries = entries[:-1] if len(entries) - 1 in asked else entries  # one more, where a run ends
-    schedule: list[ScheduledCall] = []
-    for index, call in enumerate(kept):
-        step = entries.index(call.timestep) if call.timestep in entries else None
-        later = [other for other in kept[index + 1 :] if other.timestep == call.timestep]
-        moved = any(_moved(call, other, argument) for other in later)
-        repeated = any(
-            other.timestep == call.timestep and not _moved(other, call, argument)
-            for other in kept[:index]
-        )
-        schedule.append(ScheduledCall(call.timestep, step, not moved and not repeated))
-    return schedule, len(entries)
+    return schedule, len(entries), _doubt(entries, asked)
+
+
+def _deciding(calls: Sequence[_Evaluation]) -> dict[float, int]:
+    """For each noise level the index of the call that gives its activations.
+
+    The last picture at a level decides, and of several calls with that picture the first.
+    """
+    indices: dict[float, list[int]] = {}
+    for index, one in enumerate(calls):
+        indices.setdefault(one.level, []).append(index)
+    return {
+        level: next(i for i in own if _same(calls[i].picture, calls[own[-1]].picture))
+        for level, own in indices.items()
+    }
+
+
+def _same(one: Print | None, other: Print | None) -> bool:
+    """Whether two calls are to denoise the same: more guidance, not another evaluation."""
+    return one is None or other is None or same_print(one, other)
 
 
 def _evaluations(n_levels: int, asked: Sequence[int]) -> int:
@@ -76,12 +178,25 @@ def _evaluations(n_levels: int, asked: Sequence[int]) -> int:
     return 1
 
 
-def _moved(one: Call, other: Call, argument: str) -> bool:
-    """Whether the picture in the making changed between two calls: another evaluation, not more guidance."""
-    name = next((key for key in one.arguments if key != argument), None)
-    if name is None or name not in other.arguments:
-        return False
-    return not same_print(one.arguments[name][0], other.arguments[name][0])
+def _trimmed(entries: list[float], asked: Sequence[int]) -> list[float]:
+    """Entries without the one more that a run has at its end, or before its start where that is out of order."""
+    if len(entries) - 1 not in asked:
+        return entries
+    before = not _one_way(entries) and _one_way(entries[1:])
+    return entries[1:] if before else entries[:-1]
+
+
+def _doubt(entries: Sequence[float], asked: Sequence[int]) -> str:
+    if asked and len(entries) not in asked:
+        return (
+            f"it is called at {len(entries)} noise levels, {' and '.join(map(str, asked))} steps were asked for;"
+            " its steps are numbered by noise level"
+        )
+    if not _one_way(entries):
+        return (
+            "its noise levels neither only fall nor only rise; its steps are numbered as they come"
+        )
+    return ""
 
 
 def step_timesteps(schedule: Sequence[ScheduledCall]) -> Mapping[int, float]:

@@ -6,6 +6,7 @@ which positions of them differ, and how long each axis is.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -180,12 +181,14 @@ class Call:
     """One denoiser call: noise level, batched arguments row by row, and what its sites saw.
 
     `at_level` is the number of rows at that level where others follow at another one; None where all have it.
+    `number` tells the order of the calls of all denoisers.
     """
 
     timestep: float
     arguments: dict[str, list[Print]]
     events: list[Event] = field(default_factory=list)
     at_level: int | None = None
+    number: int = 0
 
 
 @dataclass
@@ -226,6 +229,7 @@ class Tracer:
 
     def __init__(self, model: Model, sites: Mapping[str, Sequence[str]], detail: int) -> None:
         self._model, self._sites, self._detail = model, sites, detail
+        self._numbers = count()
 
     def run(self, call: Callable[[], Any]) -> Trace:
         """The trace of `call()`."""
@@ -259,7 +263,8 @@ class Tracer:
                 name: fingerprints(rows) for name, rows in batched_arguments(bound) if name != time
             }
             at_level = _rows_at_level(bound[time]) if time is not None else None
-            calls.append(Call(level(bound, arguments), arguments, at_level=at_level))
+            own = Call(level(bound, arguments), arguments, [], at_level, next(self._numbers))
+            calls.append(own)
             trace.calls[component] = calls
 
         hooks.before(module, begin)

@@ -11,6 +11,7 @@ import torch
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calibration.calls import call_pipeline
 from t2iprobe.models.calibration.failures import CALL_ERRORS, explain
+from t2iprobe.models.calibration.replay import kept, replayed
 from t2iprobe.models.calibration.trace import Trace, Tracer
 from t2iprobe.models.hush import noted
 from t2iprobe.models.model import Model
@@ -79,6 +80,7 @@ class ShortCalls:
     Attributes:
         first: of one prompt.
         second: of the other.
+        steered: of the other on the pictures of the first; None where one denoiser makes all of them.
         double: of both in a batch; None where batches fail.
         turned: of both in the other order; None where batches fail.
         notes: what a user should know.
@@ -86,6 +88,7 @@ class ShortCalls:
 
     first: Trace
     second: Trace
+    steered: Trace | None
     double: Trace | None
     turned: Trace | None
     notes: list[str]
@@ -114,7 +117,8 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             ("latent", "np"), (SHORT_STEPS, None)
         ):  # the last: the rehearsal
             try:
-                first = trace(PROMPTS[:1], kind, steps)
+                with kept(model) as outputs:
+                    first = trace(PROMPTS[:1], kind, steps)
             except CALL_ERRORS as error:
                 if (kind, steps) == ("np", None):
                     raise _cannot(model, error) from error
@@ -122,12 +126,15 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             if not _forms(rehearsal) - _forms(first):
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
-        double = turned = None
+        steered = double = turned = None
+        if len(first.calls) > 1:
+            with replayed(model, outputs):
+                steered = trace(PROMPTS[1:], kind, steps)
         try:
             double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
         except CALL_ERRORS as error:
             notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
-    return ShortCalls(first, second, double, turned, notes)
+    return ShortCalls(first, second, steered, double, turned, notes)
 
 
 def _slow_format(model: Model) -> list[str]:

@@ -18,7 +18,7 @@ from t2iprobe.models.calibration.calls import asked_steps, call_pipeline, images
 from t2iprobe.models.calibration.failures import CALL_ERRORS
 from t2iprobe.models.calibration.grid import image_counts
 from t2iprobe.models.calibration.rows import conditional_rows
-from t2iprobe.models.calibration.schedule import conditional_schedule
+from t2iprobe.models.calibration.schedule import Run, Schedule, conditional_schedules
 from t2iprobe.models.calibration.streams import Cut, Reading
 from t2iprobe.models.calibration.trace import Call, Tracer, as_tokens
 from t2iprobe.models.calibration.trial import PROMPTS, image_size
@@ -60,10 +60,13 @@ def calibrate_small(model: Model, shadows: Mapping[str, nn.Module]) -> Calibrati
         if found.image_size != SMALL:
             return None
         found = replace(found, image_size=size)
-        asked = asked_steps(model)
-        for name in found.denoisers:
+        runs = {
+            name: Run(rehearsal.calls[name], one.conditioning, one.unconditional)
+            for name, one in found.denoisers.items()
+        }
+        for name, schedule in conditional_schedules(runs, asked_steps(model)).items():
             shapes = (small.calls[name], own.calls[name])
-            found = _enlarged(found, name, rehearsal.calls[name], asked, shapes)
+            found = _enlarged(found, name, rehearsal.calls[name], schedule, shapes)
     except (T2IProbeError, _Unlike, *CALL_ERRORS):
         return None
     return found
@@ -86,7 +89,7 @@ def _enlarged(
     found: Calibration,
     name: str,
     calls: Sequence[Call],
-    asked: Sequence[int],
+    schedule: Schedule,
     shapes: tuple[Sequence[Shapes], Sequence[Shapes]],
 ) -> Calibration:
     """A calibration in which one denoiser is told for the pipeline's own size.
@@ -95,7 +98,7 @@ def _enlarged(
         found: the calibration, with the pipeline's own image size.
         name: of the denoiser.
         calls: of the rehearsal at the pipeline's own size.
-        asked: numbers of steps that were asked for.
+        schedule: its own in that rehearsal.
         shapes: of the denoiser's sites, call by call, at the small size and at the pipeline's own.
 
     Raises:
@@ -108,14 +111,19 @@ def _enlarged(
     states = as_tokens(calls[at].arguments[argument][row])
     if denoiser.states_shape and states.shape != denoiser.states_shape:
         raise _Unlike("the text states")
-    schedule, n_steps = conditional_schedule(calls, argument, unconditional, asked)
     readings: dict[str, dict[Stream, Reading]] = {}
     for path, streams in denoiser.readings.items():
         readings[path] = {}
         for stream, reading in streams.items():
             both = [sites[at].get(path, {}).get(reading.item) for sites in shapes]
             readings[path][stream] = _grown(stream, streams, both, {*counts, *grids})
-    own = replace(denoiser, schedule=schedule, n_steps=n_steps, readings=readings, grids=grids)
+    own = replace(
+        denoiser,
+        schedule=schedule.calls,
+        n_steps=schedule.n_steps,
+        readings=readings,
+        grids=grids,
+    )
     return replace(found, denoisers=found.denoisers | {name: own})
 
 

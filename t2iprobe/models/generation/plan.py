@@ -141,10 +141,14 @@ def plan_capture(
     refuse_hidden(model, calibration)
     known = all_sites(calibration)
     chosen = select_sites(known, sites, list(calibration.denoisers))
-    steps = {
-        name: resolve_steps(at, found.n_steps) for name, found in calibration.denoisers.items()
-    }
-    return CapturePlan(calibration, tuple(chosen), steps, tuple(image_pooling), tuple(text_pooling))
+    steps = {}
+    for name, found in calibration.denoisers.items():
+        own = step_timesteps(found.schedule)  # of several denoisers in turn each makes a part
+        steps[name] = tuple(step for step in resolve_steps(at, found.n_steps) if step in own)
+    read = [s for s in chosen if s.path == CONDITIONING or steps.get(s.component, True)]
+    if not read:
+        raise ConfigError(f"--at names no step in which {chosen[0]} runs; {calibration.notes}")
+    return CapturePlan(calibration, tuple(read), steps, tuple(image_pooling), tuple(text_pooling))
 
 
 def refuse_hidden(model: Model, calibration: Calibration) -> None:
