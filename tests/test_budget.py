@@ -1,5 +1,6 @@
 """A run inside a budget: whole tasks, never too late, and the same bytes in the end."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -233,7 +234,12 @@ def test_too_few_tasks_for_the_folds_are_kept(unbroken: dict[str, Any], tmp_path
     config = RunConfig(out=path, **SMALL)
     with pytest.raises(DataError, match="after 8 of 48 tasks, too few") as caught:
         run(config, until(path, 16))
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "draw more" not in said
+    assert re.search(
+        r"the least that can be probed, (1[6-9]|[2-4]\d) tasks, .*; give \d+s or more", said
+    )
     assert len(list(path.glob("images/*"))) == 16
     run(config)
     assert results(path) == unbroken
@@ -244,8 +250,9 @@ def test_a_budget_too_short_for_a_task_leaves_nothing(tmp_path: Path) -> None:
     config = RunConfig(out=tmp_path / "run", budget="1s", **SMALL)
     late = Budget("1s", time.monotonic() - 1000)
     for budget in (late, until(tmp_path, 0)):
-        with pytest.raises(ConfigError, match="too short: loading and measuring took"):
+        with pytest.raises(ConfigError, match="too short: loading and measuring took") as caught:
             run(config, budget)
+        assert "t2iprobe plan" in str(caught.value) or "s or more" in str(caught.value)
         assert not (tmp_path / "run").exists()
 
 
@@ -305,6 +312,19 @@ def test_plan_says_how_many_tasks_fit(capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert "budget  about 40 of 40 tasks fit into 10h" in out
     assert all(f"\n{word} " in out for word in ("time", "memory", "disk", "reach"))
+
+
+def test_plan_with_a_budget_for_nothing_names_one_that_is_enough(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """8 tasks make no folds; what is named for the least is more than loading, and the exit code says it."""
+    small = ["plan", "--tasks", "40", "--seeds", "2", "--steps", "2", "--at", "0,1"]
+    assert main([*small, "--sites", SMALL["sites"][0], "--budget", "2s"]) == 1
+    out = capsys.readouterr().out
+    found = re.search(r"2s is too short: .* (\d+) tasks, .*; give --budget (\d+)s or more", out)
+    assert found is not None
+    assert 8 < int(found[1]) <= 40
+    assert int(found[2]) > 2
 
 
 @pytest.mark.parametrize(("budget", "expected"), [("10s", 0), ("35s", 40), ("1h", 200)])

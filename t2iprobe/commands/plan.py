@@ -1,7 +1,7 @@
 """`t2iprobe plan`."""
 
 import time
-from math import isnan
+from math import ceil, isnan
 
 from t2iprobe.commands.parsing import parse
 from t2iprobe.config import RunConfig
@@ -18,7 +18,7 @@ at most, and small pieces of the later stages. Nothing is written.
 
 
 def main(arguments: list[str]) -> int:
-    """Measure a few images and print what the whole run would take."""
+    """Measure a few images and print what the whole run would take; 1 where the budget is too short for any run."""
     start = time.monotonic()
     config = parse(RunConfig, arguments, "plan", DESCRIPTION)
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
@@ -46,10 +46,16 @@ def main(arguments: list[str]) -> int:
         print(
             f"reach   Spearman {found.smallest_correlation:.2f} or more, found with 80% power at p < 0.05"
         )
-    if found.tasks_in_budget is not None:
+    fits = found.tasks_in_budget is None or found.tasks_in_budget >= found.least_tasks
+    if not fits:
+        print(
+            f"budget  {config.budget} is too short: the least that can be probed, {found.least_tasks} tasks, takes "
+            f"about {found.least_s:.0f} s; give --budget {ceil(found.least_s)}s or more"
+        )
+    elif found.tasks_in_budget is not None:
         print(
             f"budget  about {found.tasks_in_budget} of {found.n_tasks} tasks fit into {config.budget}"
         )
     for note in found.notes:
         print(f"note    {note}")
-    return 0
+    return 0 if fits else 1

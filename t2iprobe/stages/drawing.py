@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2iprobe.config import RunConfig
+from t2iprobe.errors import DataError
 from t2iprobe.families import Family, Task, load_family
 from t2iprobe.models.checkpoint.cards import Card
 from t2iprobe.progress import console
@@ -52,6 +53,15 @@ def restrict(drawn: RunTasks, ids: set[str], config: RunConfig) -> RunTasks:
     tasks = [drawn.tasks[row] for row in rows]
     folds = fold_index(task_folds(tasks, config.folds, config.seed), len(tasks)).tolist()
     return RunTasks(drawn.family, tasks, folds, [drawn.seen[row] for row in rows])
+
+
+def can_be_probed(drawn: RunTasks, ids: set[str], config: RunConfig) -> bool:
+    """Whether some tasks of a run are enough for its folds."""
+    try:
+        restrict(drawn, ids, config)
+    except DataError:
+        return False
+    return True
 
 
 def _scene_counts(family: Family, card: Card | None) -> tuple[int, ...] | None:

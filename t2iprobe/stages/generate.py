@@ -117,10 +117,10 @@ def _stop(
         raise ConfigError(_too_short(maker, budget, limit, so_far))
     try:
         part = drawing.restrict(drawn, set(ids), config)
-    except DataError as error:
+    except DataError:
         raise DataError(
-            f"the budget of {budget.text} ended the run after {so_far}, too few to go on with ({error}); they are "
-            "kept, and the same command again makes more"
+            f"the budget of {budget.text} ended the run after {so_far}, too few to probe; they are kept, and the same "
+            f"command with more time goes on from them: {_least(maker, budget, limit)}"
         ) from None
     _write(folder, drawn, part, maker.done)
     folder.set_stage("generate", reason="budget")
@@ -131,14 +131,21 @@ def _stop(
 
 
 def _too_short(maker: Maker, budget: Budget, limit: Limit | None, so_far: str) -> str:
-    text = f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s"
     kept = f"; {so_far} are done" if not so_far.startswith("0 ") else ""
+    return (
+        f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s{kept}; "
+        f"{_least(maker, budget, limit)}"
+    )
+
+
+def _least(maker: Maker, budget: Budget, limit: Limit | None) -> str:
+    """The least time to ask for; where it was over before anything could be measured, who tells it."""
     if limit is None:
-        return f"{text}{kept}; give more time"
+        return "give more time; `t2iprobe plan` with the same settings tells how much"
     n_tasks, need = maker.least(limit)
     return (
-        f"{text}, and the least that can be probed, {n_tasks} tasks, may need {need:.0f} s more with scoring, probing "
-        f"and the report{kept}; give {budget.spent + need:.0f}s or more"
+        f"the least that can be probed, {n_tasks} tasks, may need {need:.0f} s more with scoring, probing and the "
+        f"report; give {budget.spent + need:.0f}s or more"
     )
 
 

@@ -93,7 +93,7 @@ class Maker:
         for piece in self._pieces:
             n_images += self._n_missing(piece)
             ids.update(piece.task_ids)
-            if n_images and self._can_be_probed(ids):
+            if n_images and drawing.can_be_probed(self._job.drawn, ids, self._job.config):
                 break
         return len(ids), limit.need(len(ids), n_images)
 
@@ -147,13 +147,6 @@ class Maker:
         counts = {"tasks": n_tasks, "images_asked": n_tasks * job.config.seeds}
         job.folder.update(counts=counts, fold_overlap=job.drawn.fold_overlap)
         drawing.write(job.folder, job.drawn, {})
-
-    def _can_be_probed(self, ids: set[str]) -> bool:
-        try:
-            drawing.restrict(self._job.drawn, ids, self._job.config)
-        except DataError:
-            return False
-        return True
 
     def _n_tasks_with(self, piece: Piece) -> int:
         """Tasks that are whole once a piece is made."""

@@ -10,9 +10,10 @@ from t2iprobe.models.checkpoint.loading import load_model
 from t2iprobe.models.generation.cut import foresee_cut
 from t2iprobe.models.generation.estimate import measure_like_the_run
 from t2iprobe.models.generation.plan import check_has_image_site, check_size, plan_capture
+from t2iprobe.stages.drawing import RunTasks, can_be_probed
 from t2iprobe.stages.forecast import LaterStages, foretell
 from t2iprobe.stages.generate import check
-from t2iprobe.stages.limit import ENDING, LATER_MARGIN
+from t2iprobe.stages.limit import ENDING, LATER_MARGIN, PACE_MARGIN
 from t2iprobe.stages.maker import batch_size, image_requests
 from t2iprobe.stages.pieces import Piece, cut
 from t2iprobe.stats import detectable_correlation
@@ -39,6 +40,8 @@ class Outlook:
         smallest_correlation: smallest Spearman correlation over tasks that the run finds with 80% power; NaN for
             three tasks or fewer.
         tasks_in_budget: tasks that fit into the budget of the settings; None without one.
+        least_tasks: the smallest number of tasks that a budget could end the run with.
+        least_s: the seconds that a run would ask for to make them, reckoned with its margins.
         notes: sentences about the model that a run would tell.
     """
 
@@ -54,6 +57,8 @@ class Outlook:
     disk_bytes: int
     smallest_correlation: float
     tasks_in_budget: int | None
+    least_tasks: int
+    least_s: float
     notes: tuple[str, ...]
 
     @property
@@ -87,7 +92,11 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
     first = next(iter(pieces[0].batches.values()))
     measured = measure_like_the_run(model, plan, first, config.seed)
     device_bytes = _device_bytes()
+    before = time.monotonic()
     later = foretell(measured.sample, drawn, config, size, n_tasks)
+    loading_s += later.import_s
+    n_least, least_s = least(pieces, drawn, config, measured.seconds, later)
+    least_s += loading_s + measured.seconds + time.monotonic() - before - later.import_s
     n_images = n_tasks * config.seeds
     per_image = measured.png_bytes + measured.activation_bytes
     tables = BYTES_OF_TABLES + BYTES_PER_TASK * n_tasks
@@ -96,7 +105,7 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
         n_images=n_images,
         n_measured=measured.n_images,
         seconds_per_image=measured.seconds,
-        loading_s=loading_s + later.import_s,
+        loading_s=loading_s,
         making_s=measured.seconds * n_images,
         later_s=later.at(n_tasks),
         peak_bytes=peak_bytes(),
@@ -106,6 +115,8 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
         tasks_in_budget=None
         if config.budget is None
         else tasks_in(parse_duration(config.budget), pieces, measured.seconds, later, loading_s),
+        least_tasks=n_least,
+        least_s=least_s,
         notes=notes,
     )
 
@@ -122,7 +133,7 @@ def tasks_in(
         later: what the stages after generation take.
         loading_s: seconds until the first image.
     """
-    before = loading_s + later.import_s + ENDING
+    before = loading_s + ENDING
     n_tasks = n_images = 0
     for piece in pieces:
         n_images += len(piece.requests)
@@ -131,6 +142,28 @@ def tasks_in(
             break
         n_tasks = more
     return n_tasks
+
+
+def least(
+    pieces: list[Piece],
+    drawn: RunTasks,
+    config: RunConfig,
+    per_image: float,
+    later: LaterStages,
+) -> tuple[int, float]:
+    """The smallest number of tasks, in whole pieces, that can be probed, and the seconds they take once all is loaded.
+
+    Arguments as for `tasks_in`, with the tasks of the run and its settings.
+    """
+    ids: set[str] = set()
+    n_images = 0
+    for piece in pieces:
+        ids.update(piece.task_ids)
+        n_images += len(piece.requests)
+        if can_be_probed(drawn, ids, config):
+            break
+    making = PACE_MARGIN * per_image * n_images
+    return len(ids), making + LATER_MARGIN * later.at(len(ids)) + ENDING
 
 
 def _reset_device() -> None:
