@@ -9,9 +9,10 @@ inside a hook is stored and raised when the call is over, so that offloading and
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -184,8 +185,42 @@ class Captured:
     dtype: str
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One pass of a module within a call: what it gave, for how many rows, and where the rows it was given lie.
+
+    `place` is (storage, offset, distance of two rows); None where no argument has as many rows as the output.
+    """
+
+    captured: Captured
+    rows: int
+    place: tuple[int, int, int] | None
+
+
+def _place(inputs: Iterable[Any], rows: int) -> tuple[int, int, int] | None:
+    for one in inputs:
+        if isinstance(one, Tensor) and one.ndim and one.shape[0] == rows:
+            return one.untyped_storage().data_ptr(), int(one.storage_offset()), one.stride(0)
+    return None
+
+
+def _in_row_order(parts: Sequence[_Part]) -> list[_Part] | None:
+    """Parts in the order of the one tensor that they were cut from; None where they are no slices that fill one."""
+    placed = [(part.place, part) for part in parts if part.place is not None]
+    placed.sort(key=lambda pair: pair[0])
+    for (place, part), (following, _) in pairwise(placed):
+        storage, offset, stride = place
+        if following != (storage, offset + part.rows * stride, stride):
+            return None
+    return [part for _, part in placed] if len(placed) == len(parts) else None
+
+
 class Recorder:
     """Records the outputs of modules while it is open; opening it twice records each call once.
+
+    A module that runs several times in one call gives as many captures, in the order of its passes. A module that is
+    given the batch in parts gives one capture, its rows in the order of the tensor that the parts are slices of, in
+    whatever order they run; parts that are copies could be any rows, and are refused.
 
     Args:
         module: any module; compiled ones are looked through.
@@ -195,7 +230,7 @@ class Recorder:
 
     Raises:
         SiteError: a path is unknown; on leaving, a site stayed silent (a compiled module skips hooks that come after
-            its first call), or the module is spread over several devices.
+            its first call), the module is spread over several devices, or parts of a batch are no slices of it.
     """
 
     def __init__(
@@ -212,7 +247,7 @@ class Recorder:
         self._depth = 0
         self.calls = 0
         self.captures: dict[str, list[Captured]] = {path: [] for path in self._modules}
-        self._in_call: dict[str, list[Captured]] | None = None
+        self._in_call: dict[str, list[_Part]] | None = None
         self._rows = 0
 
     def values(self, path: str) -> Tensor:
@@ -248,19 +283,33 @@ class Recorder:
 
     def _end(self, *_: Any) -> None:
         parts, self._in_call = self._in_call or {}, None
-        for path, captured in parts.items():
-            rows = [part.values.shape[0] if part.values.ndim else 0 for part in captured]
-            if len(captured) > 1 and sum(rows) == self._rows:  # a wrapper split the batch
-                joined = torch.cat([part.values for part in captured])
-                captured = [Captured(joined, captured[0].dtype)]
-            self.captures[path].extend(captured)
+        for path, passes in parts.items():
+            if len(passes) > 1 and sum(part.rows for part in passes) == self._rows:
+                self.captures[path].append(self._joined(path, passes))
+            else:
+                self.captures[path].extend(part.captured for part in passes)
+
+    def _joined(self, path: str, parts: Sequence[_Part]) -> Captured:
+        ordered = _in_row_order(parts)
+        if ordered is None:
+            rows, name = [part.rows for part in parts], type(unwrap(self._root)).__name__
+            raise SiteError(
+                f"{path}: {len(parts)} captures of {rows} rows in one call of {name}, which are no slices of one batch,"
+                f" so whose rows they are is not known; record {path.rpartition('.')[0] or name} instead"
+            )
+        return Captured(torch.cat([p.captured.values for p in ordered]), parts[0].captured.dtype)
 
     def _read(self, path: str) -> After:
-        def read(_args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:
+        def read(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             tensor = self._select(output).detach()
             reduced = self._reduce(tensor) if self._reduce else tensor
-            target = self.captures if self._in_call is None else self._in_call
-            target[path].append(Captured(to_stored(reduced), str(tensor.dtype).split(".")[1]))
+            captured = Captured(to_stored(reduced), str(tensor.dtype).split(".")[1])
+            if self._in_call is None:
+                self.captures[path].append(captured)
+            else:
+                rows = tensor.shape[0] if tensor.ndim else 0
+                place = _place((*args, *kwargs.values()), rows)
+                self._in_call[path].append(_Part(captured, rows, place))
 
         return read
 

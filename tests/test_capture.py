@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -171,20 +172,58 @@ def test_compiled_before_the_first_call_is_captured() -> None:
     assert torch.allclose(recorder.values("layers.0"), net.layers[0](x).detach())
 
 
-def test_a_wrapper_that_splits_the_batch_gives_all_rows_in_order() -> None:
-    class Splits(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(2, 2)
+class Splits(nn.Module):
+    """Gives its inner module the batch in the parts that `cut` makes of it, in their order."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cat([self.inner(part) for part in x.split(4)])
+    def __init__(self, cut: Callable[[torch.Tensor], Sequence[torch.Tensor]]) -> None:
+        super().__init__()
+        self.before, self.cut = nn.Linear(2, 2), cut
+        self.inner = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
 
-    net, x = Splits(), torch.randn(8, 2)
-    with Recorder(net, ["inner"]) as recorder:
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [self.inner(part) for part in self.cut(self.before(x))]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x: x.split(4),
+        lambda x: x.split(4)[::-1],
+        lambda x: x.split(1)[::-1],
+        lambda x: (x[6:], x[:2], x[2:6]),
+    ],
+    ids=["halves", "halves turned", "rows turned", "three parts"],
+)
+def test_a_wrapper_that_splits_the_batch_gives_all_rows_in_order(
+    cut: Callable[[torch.Tensor], Sequence[torch.Tensor]],
+) -> None:
+    net, x = Splits(cut), torch.randn(8, 2)
+    with Recorder(net, ["inner", "inner.0"]) as recorder:
         net(x)
-    assert len(recorder.captures["inner"]) == 1
-    assert torch.allclose(recorder.values("inner"), net.inner(x).detach())
+        net(x + 1)
+    expected = torch.cat([net.inner(net.before(rows)) for rows in (x, x + 1)]).detach()
+    assert len(recorder.captures["inner"]) == 2
+    assert torch.allclose(recorder.values("inner"), expected)
+    assert torch.allclose(recorder.values("inner.0"), torch.atanh(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x: (x[[4, 5, 6, 7]], x[[0, 1, 2, 3]]),
+        lambda x: (x[:4].clone(), x[4:].clone()),
+        lambda x: (x[0::2], x[1::2]),
+        lambda x: (x[:4], x[:4]),
+    ],
+    ids=["picked", "copied", "interleaved", "twice the same"],
+)
+def test_parts_of_a_batch_whose_rows_are_not_known_are_refused(
+    cut: Callable[[torch.Tensor], Sequence[torch.Tensor]],
+) -> None:
+    net = nn.Sequential(Splits(cut))
+    wanted = r"0\.inner: 2 captures of \[4, 4\] rows in one call of Sequential.*; record 0 instead$"
+    with pytest.raises(SiteError, match=wanted), Recorder(net, ["0.inner"]):
+        net(torch.randn(8, 2))
 
 
 def test_a_module_called_twice_on_the_whole_batch_gives_two_captures() -> None:
@@ -196,10 +235,14 @@ def test_a_module_called_twice_on_the_whole_batch_gives_two_captures() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(self.inner(x))
 
-    net = Twice()
+    net, x = Twice(), torch.randn(2, 2)
     with Recorder(net, ["inner"]) as recorder:
-        net(torch.randn(3, 2))
-    assert [c.values.shape[0] for c in recorder.captures["inner"]] == [3, 3]
+        net(x)
+    assert [c.values.shape[0] for c in recorder.captures["inner"]] == [2, 2]
+    assert torch.allclose(recorder.values("inner"), torch.cat([net.inner(x), net(x)]).detach())
+    with Recorder(net, ["inner"], reduce=lambda t: t.mean(0, keepdim=True)) as recorder:
+        net(x)
+    assert len(recorder.captures["inner"]) == 2  # one row each is no part of a batch of two
 
 
 @pytest.mark.parametrize("first", ["offload", "capture"])
