@@ -168,7 +168,7 @@ def _categories(axes: Axes, axis: str, rows: Rows, measure: str) -> None:
 
 
 def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
-    """Mean over seeds along a numeric axis, one pair of lines per value of the line axis."""
+    """Mean over seeds along a numeric axis with the range of the seeds, a pair of lines per value of the line axis."""
     by_line: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_line[row.get(preset.line, "")].append(row)
@@ -176,6 +176,8 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
         color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
         for split, style, fill in (("held_out", "-", color), ("test", "--", "none")):
             points = _averaged(part, preset.x, f"{split}_{measure}")
+            for place, found in _by(part, preset.x, f"{split}_{measure}").items():
+                axes.vlines(place, min(found), max(found), color=color, lw=1)
             label = f"{_axis(preset.line)} {name}" if split == "held_out" else None
             axes.plot(
                 *points, color=color, marker=marker, ms=4, ls=style, lw=1.3, mfc=fill, label=label
@@ -199,7 +201,9 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
             axes.set_xticks(values, [str(value) for value in values])
             axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("combinations seen in training" if preset.x == "seen" else preset.x)
-    axes.legend(loc="best", title="mean over seeds; solid: held out, dashed: test")
+    n_seeds = len({row["seed"] for row in rows})
+    seeds = f"mean of {n_seeds} seeds, bars from least to most" if n_seeds > 1 else "one seed"
+    axes.legend(loc="best", title=f"{seeds}\nsolid: held out, dashed: test", alignment="left")
 
 
 def _baselines(axes: Axes, x: str, rows: Rows, measure: str, color: str, labelled: bool) -> None:
@@ -238,7 +242,8 @@ def _scatter(axes: Axes, rows: Rows, measure: str, by: str) -> None:
         axes.set_xlim(left=max(-0.6, min(x for x, _ in points) - 0.05))
     axes.set_xlabel("decodability on held-out tasks (R²)")
     axes.set_ylabel(f"held-out {MEASURE_NAMES[measure]}")
-    if len(names) <= 8:
+    axes.set_title(f"{len(points)} students", fontweight="normal", fontsize=8.6)
+    if 1 < len(names) <= 8:
         axes.legend(loc="best", fontsize=7)
 
 
@@ -286,13 +291,18 @@ def _axis(name: str) -> str:
     return "M x K =" if name == "modules_hot" else name.replace("_", " ")
 
 
-def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
+def _by(rows: Rows, x: str, y: str) -> dict[float, list[float]]:
+    """The defined values of a column at each place of an axis, in order."""
     groups: dict[float, list[float]] = defaultdict(list)
     for row in rows:
         if row.get(y) is not None:
             groups[float(row[x])].append(row[y])
-    xs = sorted(groups)
-    return xs, [sum(groups[value]) / len(groups[value]) for value in xs]
+    return dict(sorted(groups.items()))
+
+
+def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
+    groups = _by(rows, x, y)
+    return list(groups), [sum(found) / len(found) for found in groups.values()]
 
 
 def _lines(axes: Axes, baselines: dict[str, float | None]) -> None:

@@ -44,7 +44,7 @@ def correlate_runs(points: Sequence[RunPoint]) -> list[Across]:
 def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
     pairs = [
         (r2, point.success)
-        for point in _different(points)
+        for point in different(points)
         if (r2 := point.decodability.get(coding)) is not None and point.success is not None
     ]
     if len(pairs) < LEAST_RUNS:
@@ -54,7 +54,7 @@ def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
     return spearman(x, y, unit="run")
 
 
-def _different(points: Sequence[RunPoint]) -> list[RunPoint]:
+def different(points: Sequence[RunPoint]) -> list[RunPoint]:
     """The points without students that are trained twice, as sweeps that share a cell do."""
     kept: dict[object, RunPoint] = {}
     for point in points:
@@ -146,7 +146,7 @@ def _kinds(points: Sequence[RunPoint]) -> str:
 
 
 def _repeated(points: Sequence[RunPoint]) -> str:
-    left_out = len(points) - len(_different(points))
+    left_out = len(points) - len(different(points))
     if not left_out:
         return ""
     runs = "1 run has" if left_out == 1 else f"{left_out} runs have"

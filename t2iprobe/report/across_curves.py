@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from t2iprobe.report import style
-from t2iprobe.report.across import measure_of
+from t2iprobe.report.across import different, measure_of
 from t2iprobe.report.across_groups import groups_of
 from t2iprobe.report.places import ordered
 from t2iprobe.report.points import RunPoint
@@ -37,7 +37,7 @@ def share_curves(points: Sequence[RunPoint]) -> list[Curve]:
     A curve has at least two different shares.
     """
     last: dict[str, RunPoint] = {}
-    for point in points:
+    for point in different(points):
         run = point.training_run or str(point.path)
         if point.share_seen is not None and (point.training_step or 0) >= (
             last[run].training_step or 0 if run in last else 0

@@ -100,7 +100,12 @@ def _by_constituent(summary: Mapping[str, Any]) -> Table:
     success = pick(summary, "success", "by_constituent") or {}
     r2 = pick(summary, "decodability", "by_constituent") or {}
     rho = pick(summary, "correlation", "by_constituent") or {}
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    coding = pick(summary, "decodability", "coding")
+    worded = f"success as worded, R² and Spearman in the {coding} coding"
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, caption=None if coding == "slot" else worded,
+        caption_justify="left",
+    )  # fmt: skip
     table.add_column("constituent")
     for title in ("success", "R²", "Spearman"):
         table.add_column(title, justify="right")

@@ -28,6 +28,7 @@ FILES = {
     "tasks.jsonl": "every task with its prompt, values and fold",
     "scores.parquet": "every image with its outcome, reason and constituents",
     "probes.parquet": "every probe: site, step, coding, constituent, R² and controls",
+    "headline.json": "the headline site as each half of the folds chose it, and the bag of words by coding",
     "decodability.parquet": "every task's decodability at the headline site, by coding and constituent",
     "correlation.json": "every correlation with its interval, p, n and method",
     "summary.json": "the numbers of this page's first screen",
