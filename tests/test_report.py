@@ -440,6 +440,15 @@ def test_short_names_stay_distinct() -> None:
         max(len(name) for name in places.short_sites([f"unet.{'deep.' * 9}{i}" for i in (0, 1)]))
         <= 26
     )
+    deep = [
+        f"unet.{side}_blocks.{i}.attentions.{j}.transformer_blocks.0"
+        for side in ("down", "up")
+        for i in (0, 1)
+        for j in (0, 1)
+    ]
+    assert len(set(places.short_sites(deep))) == 8
+    under = ["unet.up_blocks.0.attentions.0", deep[4]]
+    assert places.short_sites(under)[1] == "….transformer_blocks.0"
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def p_value(value: object, floor: object = None) -> str:
 
 
 def count(value: object) -> str:
-    """A whole number with thin separators."""
+    """A whole number with narrow separators at which no line is broken."""
     found = number(value)
-    return MISSING if found is None else f"{int(found):,}".replace(",", " ")
+    return MISSING if found is None else f"{int(found):,}".replace(",", "\u202f")
 
 
 def duration(seconds: object) -> str:

@@ -162,8 +162,15 @@ def image_line(run: RunData, at: Headline) -> TextLine | None:
     return TextLine("image stream", at.pooling or "", at.step, grid.sites, values)
 
 
+LONGEST = 26
+"""Letters of a site's name in a heat map."""
+
+
 def short_sites(sites: Sequence[str]) -> list[str]:
-    """Site names without the parts they all share, cut in the middle above 26 characters.
+    """Site names without the parts they all share, at most 26 characters long.
+
+    Of a longer name, what the line above says already is left out ("….transformer_blocks.0" under "up_blocks.0"), then
+    "_blocks" in its parts, then its middle.
 
     Example:
         >>> short_sites(["transformer.transformer_blocks.0", "transformer.transformer_blocks.1"])
@@ -172,7 +179,15 @@ def short_sites(sites: Sequence[str]) -> list[str]:
     parts = [site.split(".") for site in sites]
     shared = len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts)
     names = [".".join(part[1:] if shared else part) for part in parts]
-    return [name if len(name) <= 26 else f"{name[:12]}…{name[-13:]}" for name in names]
+    return [_short(name, above) for name, above in zip(names, ["", *names], strict=False)]
+
+
+def _short(name: str, above: str) -> str:
+    if len(name) > LONGEST and above and name.startswith(f"{above}."):
+        name = "…" + name.removeprefix(above)
+    if len(name) > LONGEST:
+        name = re.sub(r"_blocks?(?=\.)", "", name)
+    return name if len(name) <= LONGEST else f"{name[:8]}…{name[9 - LONGEST :]}"
 
 
 def by_depth(sites: Iterable[str]) -> tuple[str, ...]:
