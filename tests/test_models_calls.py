@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from made_up import Design, MadeUpPipeline, Truth, pipeline
-from torch import Tensor
+from made_up import Design, JointLayer, MadeUpPipeline, Pictures, Truth, pipeline
+from torch import Tensor, nn
 
-from t2iprobe.errors import ConfigError
+from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.generation.generate import ImageRequest, generate
 from t2iprobe.models.generation.plan import CapturePlan, calibrated, plan_capture
 from t2iprobe.models.model import Model
@@ -24,37 +24,41 @@ def made(kind: type[MadeUpPipeline], design: Design) -> Model:
 
 
 def captured(model: Model, plan: CapturePlan) -> tuple[dict[str, Tensor], dict[str, list[Truth]]]:
-    """Activations of two prompts, and what the blocks of each denoiser wrote down in the steps."""
+    """Activations of two prompts in one batch, and what the blocks of each denoiser wrote down in the steps."""
     parts = {name: part for name in ("painter", "finisher") if (part := getattr(model.pipe, name))}
-    size = plan.calibration.max_batch or 2
-    values: dict[str, list[Tensor]] = {}
-    logs: dict[str, list[Truth]] = {name: [] for name in parts}
-    for start in range(0, 2, size):
-        for part in parts.values():
-            part.log = []
-        (batch,) = generate(model, REQUESTS[start : start + size], plan, size, run_seed=0)
-        for key, rows in batch.activations.items():
-            values.setdefault(key, []).append(rows)
-        for name, part in parts.items():
-            logs[name] += [t for t in part.log if t.step is not None and len(t.image)]
-            part.log = None
-    return {key: torch.cat(rows) for key, rows in values.items()}, logs
+    for part in parts.values():
+        part.log = []
+    (batch,) = generate(model, REQUESTS, plan, 2, run_seed=0)
+    logs = {name: [t for t in part.log if t.step is not None] for name, part in parts.items()}
+    for part in parts.values():
+        part.log = None
+    return batch.activations, {name: [t for t in log if len(t.image)] for name, log in logs.items()}
 
 
-def check(model: Model, n_sites: int = 3, steps: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+def check(model: Model, n_sites: int = 3) -> None:
     """Every block of every denoiser is captured in its own steps, with the values that it wrote down."""
-    plan = plan_capture(model, sites="all", at=steps if max(steps) > 1 else (0.0, 1.0))
+    plan = plan_capture(model, sites="all", at=(0, 1, 2, 3))
     got, logs = captured(model, plan)
+    ends = [len(model.pipe.spelling(prompt).input_ids) - 1 for prompt in PROMPTS]
     for name, log in logs.items():
         assert len(plan.calibration.denoisers[name].readings) == n_sites
         assert plan.steps[name] == tuple(sorted({truth.step for truth in log}))
-        last = {(t.block, t.step): t for t in log}  # of several passes the last
+        last = {(t.block, t.step): t for t in log if not t.block.endswith("again")}
         for (block, step), truth in last.items():
-            mean = got[f"{name}.{block}:image/mean@{step}"]
-            assert torch.allclose(mean, truth.image.mean(1), atol=1e-5), (name, block, step)
+            image = got[f"{name}.{block}:image/mean@{step}"]
+            assert torch.allclose(image, truth.image.mean(1), atol=1e-5), (name, block, step)
             text = got[f"{name}.{block}:text/eot@{step}"]
-            assert torch.isfinite(text).all()
-    assert sorted(step for name in logs for step in plan.steps[name]) == list(steps)
+            own = torch.stack([truth.text[i, at] for i, at in enumerate(ends)])
+            assert torch.allclose(text, own, atol=1e-5), (name, block, step)
+    assert {step for name in logs for step in plan.steps[name]} == {0, 1, 2, 3}
+
+
+class _Beside(MadeUpPipeline):
+    """Both denoisers are called in every step, one to guide the other."""
+
+    def _guided(self, *given: Any) -> Tensor:
+        one, other = (super(_Beside, self)._guided(*given[:-1], done) for done in (0.0, 0.9))
+        return one + (one - other)
 
 
 class TestSeveralDenoisers:
@@ -75,6 +79,13 @@ class TestSeveralDenoisers:
         design = Design(returns=returns, registers=registers, experts=True)
         check(Model("relay", pipeline(design)))
 
+    @pytest.mark.parametrize("evaluations", ["one", "heun"])
+    def test_both_in_every_step(self, evaluations: str) -> None:
+        model = made(_Beside, Design(evaluations=evaluations, experts=True))
+        check(model)
+        assert plan_capture(model, at=(0.0, 1.0)).steps == {"painter": (0, 3), "finisher": (0, 3)}
+        assert calibrated(model).notes == []
+
     def test_steps_that_only_one_has(self) -> None:
         model = Model("relay", pipeline(Design(experts=True)))
         plan = plan_capture(model, sites="all", at=(0.0,))
@@ -87,17 +98,6 @@ class TestSeveralDenoisers:
         assert not any(key.startswith("finisher.trunk") for key in got)
         with pytest.raises(ConfigError, match=r"no step in which finisher\.trunk\.0.*2 to 3 of"):
             plan_capture(model, sites="finisher.trunk.*", at=(0.0,))
-
-
-class _Again(MadeUpPipeline):
-    """Every step is taken by two denoisers, the second guided by the first."""
-
-    def _move(self, step: int, *given: Any) -> Tensor:
-        n = given[-1]
-        design, self.painter.design = self.painter.design, Design(experts=True)
-        super()._move(n - 1, *given)
-        self.painter.design = design
-        return super()._move(step, *given)
 
 
 class _WarmUp(MadeUpPipeline):
@@ -137,4 +137,139 @@ class _EncodesInTheLoop(MadeUpPipeline):
 def test_calls_that_are_no_steps(kind: type[MadeUpPipeline], guidance: str) -> None:
     model = made(kind, Design(guidance=guidance))
     check(model)
-    assert calibrated(model).notes == []
+    told = [note.partition(";")[0] for note in calibrated(model).notes]
+    again = "painter: it is called for 2 pictures at one noise level"
+    assert told == ([again] if kind is _WarmUpAtFirstLevel else [])
+
+
+class _Restarts(MadeUpPipeline):
+    """Two steps are taken again, from where they began."""
+
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        if step == 1:
+            levels = torch.linspace(1, 0, rest[-1] + 1)
+            for again in (1, 2):
+                super()._move(again, x + 1, levels[again], levels[again + 1], *rest[2:])
+        return super()._move(step, x, *rest)
+
+
+def test_noise_levels_that_are_visited_twice() -> None:
+    """The last visit makes the image."""
+    model = made(_Restarts, Design(guidance="cond_uncond"))
+    check(model)
+    assert len(calibrated(model).denoisers["painter"].schedule) == 6
+
+
+class _Tiles(MadeUpPipeline):
+    """The picture is drawn in four parts."""
+
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        move = super()._move
+        halves = [[move(step, x, *rest) for x in half.chunk(2, -1)] for half in x.chunk(2, -2)]
+        return torch.cat([torch.cat(half, -1) for half in halves], -2)
+
+
+class _Skips(MadeUpPipeline):
+    """Every other step does without the denoiser."""
+
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        return x if step % 2 else super()._move(step, x, *rest)
+
+
+class _LongerForLonger(MadeUpPipeline):
+    """The number of steps follows the prompt."""
+
+    def __call__(self, prompt: Any, num_steps: int = 4, **rest: Any) -> Pictures:
+        first = prompt if isinstance(prompt, str) else prompt[0]
+        return super().__call__(prompt, num_steps + len(first.split()) % 2, **rest)
+
+
+class TestWhatIsTold:
+    def test_a_picture_that_is_drawn_in_parts(self) -> None:
+        (note,) = calibrated(made(_Tiles, Design())).notes
+        assert note.startswith("painter: it is called for 4 pictures at one noise level")
+
+    def test_steps_without_a_call(self) -> None:
+        found = calibrated(made(_Skips, Design()))
+        (note,) = found.notes
+        assert note.startswith("painter: it is called at 2 noise levels, 4 steps were asked for")
+        levels = [call.timestep for call in found.denoisers["painter"].schedule]
+        assert levels == [1.0, 0.5]
+
+    def test_a_number_of_calls_that_follows_the_prompt(self) -> None:
+        with pytest.raises(SiteError, match=r"painter is called \d times for one prompt and \d"):
+            plan_capture(made(_LongerForLonger, Design()))
+
+
+class _Parts(nn.Module):
+    """A block that runs others on parts of the batch, in this order or the other."""
+
+    def __init__(self, layer: nn.Module, turned: bool) -> None:
+        super().__init__()
+        self.rooms, self.turned = nn.ModuleList([layer]), turned
+
+    def forward(self, *given: Tensor) -> Any:
+        parts = list(zip(*(one.split(1) for one in given), strict=True))
+        order = range(len(parts))[:: -1 if self.turned else 1]
+        made = {i: self.rooms[0](*parts[i]) for i in order}
+        return tuple(map(torch.cat, zip(*(made[i] for i in range(len(parts))), strict=True)))
+
+
+class TestBlocksThatRunSeveralTimes:
+    @pytest.mark.parametrize("turned", [False, True])
+    @pytest.mark.parametrize("guidance", ["uncond_cond", "embedded", "calls_cond_first"])
+    def test_a_batch_in_parts(self, guidance: str, turned: bool) -> None:
+        model = Model("parts", pipeline(Design(guidance=guidance)))
+        painter = model.pipe.painter
+        painter.trunk[1] = painter.named["trunk.1"] = _Parts(painter.trunk[1], turned)
+        check(model)
+        told = calibrated(model).notes
+        wanted = "painter: trunk.1.rooms.0 are given a batch in 2 parts, so whose rows are whose"
+        assert [note.startswith(wanted) for note in told] == [True]
+
+    @pytest.mark.parametrize("returns", ["pair", "swapped", "text_first", "text_last", "maps"])
+    def test_blocks_with_shared_weights_are_read_in_their_last_pass(self, returns: str) -> None:
+        model = Model("loop", pipeline(Design(returns=returns)))
+        painter = model.pipe.painter
+        again = {f"{name} again": layer for name, layer in painter.named.items()}
+        painter.named = {**again, **painter.named}
+        check(model)
+        assert calibrated(model).notes == [
+            "painter: trunk.0, trunk.1, trunk.2 run 2 times in one call; the last pass is captured"
+        ]
+
+    @pytest.mark.parametrize("image_first", [False, True])
+    def test_a_block_for_image_and_text_in_turn_is_not_read(self, image_first: bool) -> None:
+        model = Model("shared", pipeline(Design()))
+        painter = model.pipe.painter
+        painter.named = {"trunk.1": painter.trunk[1], "trunk.2": painter.trunk[2]}
+        painter.trunk[0] = JointLayer()
+        forward = painter.forward
+
+        def shared(picture: Tensor, words: Tensor, *rest: Any) -> Tensor:
+            n = len(picture)
+            flat = picture.flatten(1).unflatten(1, (16, 16))
+            first, second = (flat, words) if image_first else (words, flat)
+            out = {id(one): painter.trunk[0](one) for one in (first, second)}
+            return forward(out[id(flat)].reshape(n, 4, 8, 8), out[id(words)], *rest)
+
+        painter.forward = shared
+        check(model, n_sites=2)
+        (note,) = calibrated(model).notes
+        assert note.startswith("painter: trunk.0 run 2 times in one call, and not on the same")
+
+    def test_a_layer_of_a_text_encoder(self) -> None:
+        model = Model("tied", pipeline(Design()))
+        first, second = model.pipe.speller.ladder
+        model.pipe.speller.ladder = nn.ModuleList([first, second, first])
+        plan = plan_capture(model, sites="speller.ladder.0", text_pooling=["eot"])
+        assert plan.calibration.notes == [
+            "speller: ladder.0 run 2 times in one call; the last pass is captured"
+        ]
+        got, _ = captured(model, plan)
+        last: list[Tensor] = []
+        model.pipe.speller.last_norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
+        for prompt, end in zip(PROMPTS, got["speller.ladder.0:text/eot"], strict=True):
+            n = len(model.pipe.spelling(prompt).input_ids)
+            model.pipe._encode([prompt])
+            assert torch.allclose(end, last[-1][0, n - 1], atol=1e-5)

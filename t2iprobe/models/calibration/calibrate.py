@@ -17,6 +17,7 @@ from t2iprobe.models.calibration.batches import images_differ
 from t2iprobe.models.calibration.calls import asked_steps, images_of
 from t2iprobe.models.calibration.denoisers import Denoiser, calibrate_denoiser, conditional_states
 from t2iprobe.models.calibration.lengths import may_move, moves_with_length
+from t2iprobe.models.calibration.passes import passes_told
 from t2iprobe.models.calibration.rows import check_order, conditional_rows
 from t2iprobe.models.calibration.schedule import Run, conditional_schedules, step_timesteps
 from t2iprobe.models.calibration.streams import Reading
@@ -71,7 +72,8 @@ def calibrate(model: Model) -> Calibration:
         if index is None:
             notes.append(f"{name} is not given the prompt; nothing is captured there")
         else:
-            encoders[name] = _calibrate_encoder(passes[index])
+            encoders[name], told = _calibrate_encoder(passes[index])
+            notes += [f"{name}: {sentence}" for sentence in told]
     denoisers: dict[str, Denoiser] = {}
     for name, calls in first.calls.items():
         found = calibrate_denoiser(name, calls, second, short.steered, double, rehearsal, size)
@@ -88,7 +90,8 @@ def calibrate(model: Model) -> Calibration:
         only_picture = len(calls[0].arguments) == 1  # a later stage, which is given no text
         found.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
     if not denoisers:
-        raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {notes}")
+        why = "; ".join(notes)
+        raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {why}")
     notes += _schedule(denoisers, rehearsal, asked_steps(model))
     silent = [name for name in (*model.denoisers, *model.encoders) if name not in _ran(first)]
     notes += [f"{name} is not used in a call" for name in silent]
@@ -114,8 +117,7 @@ def _schedule(
         if len(steps) < own.n_steps:
             part = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
             told.append(f"{name} runs in {part} of 0 to {own.n_steps - 1}, another one in the rest")
-        if own.doubt:
-            told.append(f"{name}: {own.doubt}")
+        told += [f"{name}: {note}" for note in own.notes]
     return told
 
 
@@ -201,11 +203,12 @@ def _own_pass(passes: Sequence[EncoderPass], others: Sequence[EncoderPass]) -> i
     return next((i for i, (a, b) in pairs if not torch.equal(a.ids, b.ids)), None)
 
 
-def _calibrate_encoder(own: EncoderPass) -> Encoder:
-    """The layers of an encoder that run, and the final norm, with their batch axes."""
+def _calibrate_encoder(own: EncoderPass) -> tuple[Encoder, list[str]]:
+    """The layers of an encoder that run, and the final norm, with their batch axes; sentences about them."""
     n_tokens = own.ids.shape[-1]
     readings: dict[str, Reading] = {}
     norms: dict[str, Reading] = {}
+    whole = []  # not of single tokens of a text that is being generated
     for event in own.events:
         if event.kind != "out":
             continue
@@ -216,6 +219,8 @@ def _calibrate_encoder(own: EncoderPass) -> Encoder:
                 target.setdefault(
                     event.path, Reading(name, axis, (None, None), (n_tokens, one.shape[-1]))
                 )
+                whole.append(event)
                 break
-    last = list(norms.items())[-1:]
-    return Encoder(own.embedding, n_tokens, readings | dict(last))
+    readings |= dict(list(norms.items())[-1:])
+    told = passes_told(readings, [([e for e in whole if e.path in readings], len(own.ids))])
+    return Encoder(own.embedding, n_tokens, readings), told

@@ -1,7 +1,7 @@
 """Sites that run several times in one call of a denoiser: blocks whose weights are shared, or batches cut in parts."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from t2iprobe.models.calibration.streams import Reading
@@ -65,49 +65,37 @@ def _runs(events: Sequence[Event]) -> Counter[str]:
     return Counter(event.path for event in events if event.kind == "out")
 
 
-def passes_told(readings: Readings, calls: Sequence[tuple[Sequence[Event], int]]) -> list[str]:
+_AGAIN = "{} run {} times in one call; the last pass is captured"
+_APART = "{} run {} times in one call, and not on the same streams; nothing is captured there"
+_PARTS = "{} are given a batch in {} parts, so whose rows are whose is not known; nothing is captured there"
+
+
+def passes_told(
+    readings: Container[str], calls: Sequence[tuple[Sequence[Event], int]]
+) -> list[str]:
     """Sentences about sites that run several times in one call.
 
     Args:
-        readings: how sites are read; those that are left out are not in it.
+        readings: paths of the sites that are read.
         calls: what the sites saw in one call, and the rows of its batch; for one prompt and for several.
     """
-    parts: dict[int, list[str]] = defaultdict(list)
-    apart: dict[int, list[str]] = defaultdict(list)
-    again: dict[int, list[str]] = defaultdict(list)
-    told: set[str] = set()
+    told: dict[str, tuple[str, int]] = {}
     for events, rows in calls:
         for path, n in _runs(events).items():
-            if n == 1 or path in told:
-                continue
-            told.add(path)
-            if path in readings:
-                again[n].append(path)
-            elif sum(_batch(events, path)) == rows:
-                parts[n].append(path)
-            else:
-                apart[n].append(path)
+            if n > 1 and path not in told:
+                parts = sum(_rows(events, path)) == rows
+                told[path] = _AGAIN if path in readings else _PARTS if parts else _APART, n
     return [
-        *_sentences(again, "run {} times in one call; the last pass is captured"),
-        *_sentences(
-            parts,
-            "are given a batch in {} parts, so whose rows are whose is not known; nothing is captured",
-        ),
-        *_sentences(
-            apart, "run {} times in one call, and not on the same streams; nothing is captured"
-        ),
+        what.format(named([path for path, own in told.items() if own == (what, n)]), n)
+        for what, n in dict.fromkeys(told.values())
     ]
 
 
-def _batch(events: Sequence[Event], path: str) -> Iterable[int]:
+def _rows(events: Sequence[Event], path: str) -> Iterator[int]:
     """Length of the first axis of what a site gave, pass by pass."""
     for event in events:
         if event.kind == "out" and event.path == path:
             yield next((one.shape[0] for one in event.tensors.values() if one.shape), 0)
-
-
-def _sentences(paths: Mapping[int, Sequence[str]], what: str) -> list[str]:
-    return [f"{named(own)} {what.format(n)}" for n, own in paths.items()]
 
 
 def named(paths: Sequence[str]) -> str:

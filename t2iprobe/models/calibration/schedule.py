@@ -56,12 +56,12 @@ class Schedule:
     Attributes:
         calls: in order.
         n_steps: entries of the whole schedule, of which the denoiser may have a part.
-        doubt: why the steps may be no entries of the schedule; empty where there is no doubt.
+        notes: why the steps may be other than they seem, in sentences; mostly none.
     """
 
     calls: list[ScheduledCall]
     n_steps: int
-    doubt: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def conditional_schedules(runs: Mapping[str, Run], asked: Sequence[int]) -> dict
     kept = {name: list(run.conditional()) for name, run in runs.items()}
     found = {name: Schedule([], 0) for name in kept}
     for names in _relays(kept):
-        calls, n_steps, doubt = _scheduled([one for name in names for one in kept[name]], asked)
+        calls, n_steps, notes = _scheduled([one for name in names for one in kept[name]], asked)
         for name in names:
             own, calls = calls[: len(kept[name])], calls[len(kept[name]) :]
-            found[name] = Schedule(own, n_steps, doubt)
+            found[name] = Schedule(own, n_steps, notes)
     return found
 
 
@@ -131,20 +131,20 @@ def _one_way(levels: Sequence[float]) -> bool:
 
 def _scheduled(
     calls: Sequence[_Evaluation], asked: Sequence[int]
-) -> tuple[list[ScheduledCall], int, str]:
-    """Calls with their steps, the number of steps, and why they may be no entries of the schedule."""
+) -> tuple[list[ScheduledCall], int, tuple[str, ...]]:
+    """Calls with their steps, the number of steps, and notes."""
     deciding = _deciding(calls)
     levels = sorted(deciding, key=lambda level: deciding[level])
     if len(calls) in asked and len(levels) not in asked:
         # one call a step, where half precision makes two levels equal
-        return [ScheduledCall(one.level, i, True) for i, one in enumerate(calls)], len(calls), ""
+        return [ScheduledCall(one.level, i, True) for i, one in enumerate(calls)], len(calls), ()
     entries = _trimmed(levels[:: _evaluations(len(levels), asked)], asked)
     steps = {level: index for index, level in enumerate(entries)}
     schedule = [
         ScheduledCall(one.level, steps.get(one.level), deciding[one.level] == index)
         for index, one in enumerate(calls)
     ]
-    return schedule, len(entries), _doubt(entries, asked)
+    return schedule, len(entries), tuple(_doubts(calls, entries, asked))
 
 
 def _deciding(calls: Sequence[_Evaluation]) -> dict[float, int]:
@@ -186,17 +186,23 @@ def _trimmed(entries: list[float], asked: Sequence[int]) -> list[float]:
     return entries[1:] if before else entries[:-1]
 
 
-def _doubt(entries: Sequence[float], asked: Sequence[int]) -> str:
+def _doubts(
+    calls: Sequence[_Evaluation], entries: Sequence[float], asked: Sequence[int]
+) -> Iterator[str]:
+    pictures = [one.picture for one in calls if one.level == entries[0]]
+    n = len([i for i, one in enumerate(pictures) if not any(_same(one, x) for x in pictures[:i])])
+    if n > 1:
+        yield (
+            f"it is called for {n} pictures at one noise level; the last is captured, which is a part of the image"
+            " where that is drawn in parts"
+        )
     if asked and len(entries) not in asked:
-        return (
+        yield (
             f"it is called at {len(entries)} noise levels, {' and '.join(map(str, asked))} steps were asked for;"
             " its steps are numbered by noise level"
         )
-    if not _one_way(entries):
-        return (
-            "its noise levels neither only fall nor only rise; its steps are numbered as they come"
-        )
-    return ""
+    elif not _one_way(entries):
+        yield "its noise levels neither only fall nor only rise; its steps are numbered as they come"
 
 
 def step_timesteps(schedule: Sequence[ScheduledCall]) -> Mapping[int, float]:
