@@ -11,9 +11,12 @@ the denoiser; a small run to its summary.
 
 import argparse
 import contextlib
+import functools
 import io
 import sys
 import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +24,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 START, END = "<!-- capabilities -->", "<!-- /capabilities -->"
-COLUMNS = ["family", "pipeline", "text encoders", "denoisers", "sites", "streams", "guidance"]
+COLUMNS = [
+    "family",
+    "pipeline",
+    "text encoders",
+    "denoisers",
+    "sites",
+    "streams",
+    "words",
+    "guidance",
+]
+WIDER = " (with a reference)"
 CHECKS = ["inspect", "doctor", "values", "run"]
 RUN = "--family=shapes-single --tasks=48 --seeds=1 --folds=3 --resamples=99 --at=1"
 
@@ -69,13 +82,68 @@ def command(arguments: list[str]) -> bool:
         return main(arguments) == 0
 
 
-def values_agree(model: Any, family: str) -> bool:
+def first_image(arguments: Iterable[Any]) -> int:
+    """Positions of the first argument that is a batch of (channels, height, width); 0 where none is."""
+    return next((a.shape[-2] * a.shape[-1] for a in arguments if getattr(a, "ndim", 0) == 4), 0)
+
+
+@contextlib.contextmanager
+def canvases(model: Any) -> Iterator[dict[str, int]]:
+    """The most positions that a denoiser is given at once, and that a scheduler takes a step of."""
+    most = {"denoiser": 0, "picture": 0}
+
+    def note(what: str, arguments: Iterable[Any]) -> None:
+        most[what] = max(most[what], first_image(arguments))
+
+    def stepped(step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            note("picture", [*args, *kwargs.values()])
+            return step(*args, **kwargs)
+
+        return inner
+
+    def given(_: Any, args: Any, kwargs: Any) -> None:
+        note("denoiser", [*args, *kwargs.values()])
+
+    hooks = [
+        part.register_forward_pre_hook(given, with_kwargs=True) for part in model.denoisers.values()
+    ]
+    schedulers = [part for part in model.pipe.components.values() if hasattr(part, "step")]
+    for scheduler in schedulers:
+        scheduler.step = stepped(scheduler.step)
+    yield most
+    for scheduler in schedulers:
+        del scheduler.step
+    for hook in hooks:
+        hook.remove()
+
+
+def streams(found: Any, there: dict[str, Any]) -> tuple[str, str]:
+    """The denoisers' streams, and where a constituent's own tokens are pooled."""
+    from t2iprobe.stages.activations import Key
+
+    keys = [Key.parse(text) for text in there]
+    inside = [key for key in keys if key.site.split(".")[0] in found.denoisers]
+    blocks = [key for key in inside if not key.site.endswith(".conditioning")]
+    places = {
+        "e": [key for key in keys if key not in inside],
+        "c": [key for key in inside if key not in blocks],
+        "t": [key for key in blocks if key.stream == "text"],
+    }
+    spans = {
+        p: [k for k in of if k.span and there[k.text].isfinite().all()] for p, of in places.items()
+    }
+    words = " ".join(place for place, of in spans.items() if of) or "–"
+    return distinct(sorted(key.stream for key in blocks)), words
+
+
+def values_agree(model: Any, family: str, there: dict[str, Any]) -> bool:
     """Whether captured values are those of a second forward, and swapping two prompts swaps them."""
     import torch
 
     truths = of_tests("truths")
     got, expected = truths.compared(model, (truths.TRUTHS | truths.UNSEEN)[family])
-    there = truths.capture_all(model, truths.REQUESTS)
     back = truths.capture_all(model, truths.REQUESTS[::-1])
     same = torch.allclose(got, expected, atol=1e-4) and not torch.allclose(got[0], got[1])
     return same and all(
@@ -104,15 +172,15 @@ def row(family: str, folder: Path) -> list[str]:
     if model.class_name != kind:
         raise SystemExit(f"{family}: matrix.py says {kind}, the pipeline is {model.class_name}")
     found = calibrated(model)
-    sites = all_sites(found)
-    streams = [
-        s.stream for s in sites if s.component in found.denoisers and s.path != "conditioning"
-    ]
+    truths = of_tests("truths")
+    with canvases(model) as most:
+        there = truths.capture_all(model, truths.REQUESTS)
+    shown, words = streams(found, there)
     out = str(folder / f"{family}-run")
     checks = {
         "inspect": command(["inspect", *arguments, "--json"]),
         "doctor": command(["doctor", *arguments]),
-        "values": values_agree(model, family),
+        "values": values_agree(model, family, there),
         "run": command(["run", "--model", *arguments, "--out", out, *RUN.split()]),
     }
     return [
@@ -120,8 +188,9 @@ def row(family: str, folder: Path) -> list[str]:
         kind,
         distinct([short(type(model.encoders[part]).__name__) for part in found.encoders]),
         distinct([short(type(model.denoisers[part]).__name__) for part in found.denoisers]),
-        str(len(sites)),
-        distinct(sorted(streams)),
+        str(len(all_sites(found))),
+        shown.replace("image", "image" + WIDER * (most["denoiser"] > most["picture"] > 0)),
+        words,
         distinct([guidance(one.guidance) for one in found.denoisers.values()]),
         *("yes" if ok else "no" for ok in checks.values()),
     ]
@@ -142,16 +211,32 @@ def table(rows: dict[str, str]) -> str:
     return "\n".join([*lines, *(rows[name] for name in names if name in rows)])
 
 
-def section(lines: str, n: int) -> str:
+def without_words(rows: dict[str, str]) -> str:
+    """The families in whose denoiser a constituent's own tokens are not found."""
+    place = [*COLUMNS, *CHECKS].index("words")
+    cells = {name: line.strip("| ").split(" | ")[place] for name, line in rows.items()}
+    return ", ".join(name for name, words in cells.items() if not set(words) & {"c", "t"})
+
+
+def section(rows: dict[str, str]) -> str:
     """The whole part of README between the marks."""
     made_with = [f"{name} {version(name)}" for name in ("diffusers", "transformers", "torch")]
+    lacking = textwrap.fill(
+        f"In these denoisers they are not, and text is pooled over all tokens: {without_words(rows)}.",
+        120,
+        break_on_hyphens=False,
+    )
     return f"""{START}
-<details><summary>{n} families, each tried from inspect to a run, with tiny random weights</summary>
+<details><summary>{len(rows)} families, each tried from inspect to a run, with tiny random weights</summary>
 
 Rows of one denoiser call: u unconditional, c conditional, p perturbed; *then* parts the calls of a step.
+*streams*: of the denoiser's blocks; *with a reference*: it works on a blank picture beside the one it makes, and means
+and grids cover both. *words*: where a constituent's own tokens are found: e text encoders, c what the denoiser is
+given, t its text stream.
+{lacking}
 *values*: captured activations equal those of a second forward, and swapping two prompts swaps them.
 
-{lines}
+{table(rows)}
 
 Written by `scripts/capabilities.py` with {", ".join(made_with)}.
 </details>
@@ -170,7 +255,7 @@ def keep(readme: Path, line: str) -> None:
     name = line.strip("| ").split(" | ")[0]
     rows = written(text) | {name: line}
     before, _, rest = text.partition(START)
-    whole = before + section(table(rows), len(rows)) + rest.partition(END)[2]
+    whole = before + section(rows) + rest.partition(END)[2]
     readme.write_text(whole, encoding="utf-8")
 
 

@@ -56,6 +56,21 @@ def test_the_summary_has_every_promised_key(finished: RunFolder) -> None:
     assert (summary["n_tasks"], summary["n_images"], summary["n_unscored"]) == (40, 80, 0)
 
 
+def test_the_readme_and_the_report_list_what_a_run_writes(finished: RunFolder) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    _, _, listed = readme.partition("## What comes out\n\n")
+    lines = [line.split() for line in listed.partition("\n\n")[0].splitlines()[1:]]
+    written = {
+        path.name + "/" * path.is_dir()
+        for path in finished.path.iterdir()
+        if not path.name.startswith(".")
+    }
+    assert {line[0] for line in lines} == written
+    page = (finished.path / "report.html").read_text(encoding="utf-8")
+    linked = {name for name in written if f'<a href="{name}">' in page}
+    assert written - linked == {"report.html", "images/", "activations/"}
+
+
 def test_success_is_what_the_tables_say(finished: RunFolder) -> None:
     scores = read_table(finished.path / "scores.parquet")
     right = sum(row["outcome"] == "right" for row in scores)
