@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_up import Design, JointLayer, MadeUpPipeline, Pictures, Truth, pipeline
+from made_up import Design, JointLayer, MadeUpPipeline, Painter, Pictures, Truth, pipeline
 from torch import Tensor, nn
 
 from t2iprobe.errors import ConfigError, SiteError
@@ -61,6 +61,23 @@ class _Beside(MadeUpPipeline):
         return one + (one - other)
 
 
+class _Told(Painter):
+    """A second stage that starts from noise and is told of the picture before it in an embedding."""
+
+    hint: Tensor
+
+    def forward(self, picture: Any, words: Any, noise_level: Tensor, perturbed: int = 0) -> Tensor:
+        hint = self.hint.repeat(len(picture) // len(self.hint), 1, 1, 1)
+        return super().forward(picture + hint, words, noise_level, perturbed)
+
+
+class _Stages(MadeUpPipeline):
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        if 2 * step == rest[-1]:
+            self.finisher.hint, x = x, torch.ones_like(x)
+        return super()._move(step, x, *rest)
+
+
 class TestSeveralDenoisers:
     @pytest.mark.parametrize("evaluations", ["one", "heun", "midpoint", "thrice"])
     @pytest.mark.parametrize("guidance", ["uncond_cond", "calls_uncond_first", "late"])
@@ -85,6 +102,14 @@ class TestSeveralDenoisers:
         check(model)
         assert plan_capture(model, at=(0.0, 1.0)).steps == {"painter": (0, 3), "finisher": (0, 3)}
         assert calibrated(model).notes == []
+
+    @pytest.mark.parametrize("returns", ["pair", "text_first", "text_last"])
+    def test_the_second_starts_anew_with_the_picture_of_the_first_beside_the_text(
+        self, returns: str
+    ) -> None:
+        model = made(_Stages, Design(returns=returns, experts=True))
+        model.pipe.finisher.__class__ = _Told
+        check(model)
 
     def test_steps_that_only_one_has(self) -> None:
         model = Model("relay", pipeline(Design(experts=True)))
@@ -140,6 +165,24 @@ def test_calls_that_are_no_steps(kind: type[MadeUpPipeline], guidance: str) -> N
     told = [note.partition(";")[0] for note in calibrated(model).notes]
     again = "painter: it is called for 2 pictures at one noise level"
     assert told == ([again] if kind is _WarmUpAtFirstLevel else [])
+
+
+class _Unnamed(Painter):
+    """A denoiser whose noise level has a name that says nothing."""
+
+    def forward(self, picture: Any, words: Any, much: Tensor, perturbed: int = 0) -> Tensor:
+        return super().forward(picture, words, much, perturbed)
+
+
+@pytest.mark.parametrize("evaluations", ["one", "heun", "midpoint"])
+@pytest.mark.parametrize("guidance", ["uncond_cond", "calls_uncond_first"])
+def test_steps_are_counted_where_no_argument_is_a_noise_level(
+    evaluations: str, guidance: str
+) -> None:
+    model = Model("unnamed", pipeline(Design(evaluations=evaluations, guidance=guidance)))
+    model.pipe.painter.__class__ = _Unnamed
+    check(model)
+    assert plan_capture(model).timesteps["painter"][0] == 0
 
 
 class _Restarts(MadeUpPipeline):
