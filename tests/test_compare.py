@@ -356,7 +356,9 @@ def test_unfinished_run_names_the_stage(tmp_path: Path) -> None:
 def test_unfinished_synthetic_run_names_the_stage(tmp_path: Path) -> None:
     folder = synthetic(tmp_path / "s", 0.5, 0.5)
     (folder / "summary.json").unlink()
-    (folder / "run.json").write_text(json.dumps({"stages": {"train": {"status": "running"}}}))
+    (folder / "run.json").write_text(
+        json.dumps({"settings": {}, "stages": {"train": {"status": "running"}}})
+    )
     with pytest.raises(DataError, match="its stage 'train' is missing"):
         compare([folder], tmp_path / "out")
 
