@@ -48,6 +48,9 @@ SERIES = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 HEAT = "viridis"
 
+DPI = 200
+"""Of the PNGs."""
+
 RC = {
     "font.family": "DejaVu Sans",
     "font.size": 8.6,
@@ -72,6 +75,7 @@ RC = {
     "text.color": INK,
     "legend.frameon": False,
     "legend.fontsize": 8.2,
+    "figure.dpi": DPI,  # texts are measured at the size at which they are drawn
     "figure.constrained_layout.h_pad": 0.07,
     "figure.constrained_layout.w_pad": 0.07,
     "figure.facecolor": "none",
@@ -153,7 +157,7 @@ def save_png(figure: Figure, path: Path) -> None:
     settle(figure)
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(RC):
-        figure.savefig(path, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+        figure.savefig(path, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
 
 
 def _open_tag(match: re.Match[str]) -> str:
