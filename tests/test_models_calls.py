@@ -258,6 +258,17 @@ class _Parts(nn.Module):
         return tuple(map(torch.cat, zip(*(made[i] for i in range(len(parts))), strict=True)))
 
 
+class _Level(nn.Module):
+    """A block that makes a vector of the noise level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(1, 8), nn.Linear(8, 16)
+
+    def forward(self, level: Tensor) -> Tensor:
+        return self.other(self.one(level))
+
+
 class TestBlocksThatRunSeveralTimes:
     @pytest.mark.parametrize("turned", [False, True])
     @pytest.mark.parametrize("guidance", ["uncond_cond", "embedded", "calls_cond_first"])
@@ -267,7 +278,7 @@ class TestBlocksThatRunSeveralTimes:
         painter.trunk[1] = painter.named["trunk.1"] = _Parts(painter.trunk[1], turned)
         check(model)
         told = calibrated(model).notes
-        wanted = "painter: trunk.1.rooms.0 are given a batch in 2 parts, so whose rows are whose"
+        wanted = "painter: a batch comes in 2 parts to trunk.1.rooms.0, so whose rows are whose"
         assert [note.startswith(wanted) for note in told] == [True]
 
     @pytest.mark.parametrize("returns", ["pair", "swapped", "text_first", "text_last", "maps"])
@@ -278,7 +289,7 @@ class TestBlocksThatRunSeveralTimes:
         painter.named = {**again, **painter.named}
         check(model)
         assert calibrated(model).notes == [
-            "painter: trunk.0, trunk.1, trunk.2 run 2 times in one call; the last pass is captured"
+            "painter: 2 passes of trunk.0, trunk.1, trunk.2 in one call, of which the last is captured"
         ]
 
     @pytest.mark.parametrize("image_first", [False, True])
@@ -299,7 +310,17 @@ class TestBlocksThatRunSeveralTimes:
         painter.forward = shared
         check(model, n_sites=2)
         (note,) = calibrated(model).notes
-        assert note.startswith("painter: trunk.0 run 2 times in one call, and not on the same")
+        assert note.startswith("painter: 2 passes of trunk.0 in one call, not on the same streams")
+
+    def test_a_block_that_gives_no_stream(self) -> None:
+        model = Model("vector", pipeline(Design()))
+        painter = model.pipe.painter
+        painter.pools = nn.ModuleList([_Level()])
+        painter.level = painter.pools[0]
+        check(model)
+        assert calibrated(model).notes == [
+            "painter: no stream could be told in what pools.0 gave; nothing is captured there"
+        ]
 
     def test_a_layer_of_a_text_encoder(self) -> None:
         model = Model("tied", pipeline(Design()))
@@ -307,7 +328,7 @@ class TestBlocksThatRunSeveralTimes:
         model.pipe.speller.ladder = nn.ModuleList([first, second, first])
         plan = plan_capture(model, sites="speller.ladder.0", text_pooling=["eot"])
         assert plan.calibration.notes == [
-            "speller: ladder.0 run 2 times in one call; the last pass is captured"
+            "speller: 2 passes of ladder.0 in one call, of which the last is captured"
         ]
         got, _ = captured(model, plan)
         last: list[Tensor] = []

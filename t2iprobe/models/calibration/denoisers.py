@@ -9,7 +9,7 @@ from t2iprobe.errors import SiteError
 from t2iprobe.models.calibration.batches import disagreement
 from t2iprobe.models.calibration.grid import denoised, image_counts, rectangle, text_count
 from t2iprobe.models.calibration.labeller import Labeller
-from t2iprobe.models.calibration.passes import in_order, last_passes, numbered, passes_told
+from t2iprobe.models.calibration.passes import in_order, last_passes, named, numbered, passes_told
 from t2iprobe.models.calibration.rows import (
     check_order,
     conditional_rows,
@@ -137,8 +137,11 @@ def calibrate_denoiser(
         watched = replace(watched, twice=None)
         found.moves_in_batch = CONDITIONING
     _label(name, found, watched, counts, size)
-    if _grows(rehearsal.calls[name], argument):
-        found.readings = {path: own for path, own in found.readings.items() if not _joint(own)}
+    joint = [path for path, own in found.readings.items() if _joint(own)]
+    if joint and _grows(rehearsal.calls[name], argument):
+        found.readings = {path: own for path, own in found.readings.items() if path not in joint}
+        told = f"the picture changes its size within a run, so where the text ends in {named(joint)} is not known"
+        found.notes.append(f"{name}: {told}; nothing is captured there")
     return found
 
 

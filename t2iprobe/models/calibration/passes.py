@@ -1,4 +1,7 @@
-"""Sites that run several times in one call of a denoiser: blocks whose weights are shared, or batches cut in parts."""
+"""Sites that run several times in one call of a denoiser: blocks whose weights are shared, or batches cut in parts.
+
+What a run captures there, or that it captures nothing, is told in sentences.
+"""
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -65,15 +68,16 @@ def _runs(events: Sequence[Event]) -> Counter[str]:
     return Counter(event.path for event in events if event.kind == "out")
 
 
-_AGAIN = "{} run {} times in one call; the last pass is captured"
-_APART = "{} run {} times in one call, and not on the same streams; nothing is captured there"
-_PARTS = "{} are given a batch in {} parts, so whose rows are whose is not known; nothing is captured there"
+_AGAIN = "{} passes of {} in one call, of which the last is captured"
+_APART = "{} passes of {} in one call, not on the same streams; nothing is captured there"
+_PARTS = "a batch comes in {} parts to {}, so whose rows are whose is not known; nothing is captured there"
+_UNTOLD = "no stream could be told in what {1} gave; nothing is captured there"
 
 
 def passes_told(
     readings: Container[str], calls: Sequence[tuple[Sequence[Event], int]]
 ) -> list[str]:
-    """Sentences about sites that run several times in one call.
+    """Sentences about sites that run several times in one call, and about sites that run and are not read.
 
     Args:
         readings: paths of the sites that are read.
@@ -82,11 +86,15 @@ def passes_told(
     told: dict[str, tuple[str, int]] = {}
     for events, rows in calls:
         for path, n in _runs(events).items():
-            if n > 1 and path not in told:
+            if n > 1:
                 parts = sum(_rows(events, path)) == rows
-                told[path] = _AGAIN if path in readings else _PARTS if parts else _APART, n
+                own = _AGAIN if path in readings else _PARTS if parts else _APART
+                told.setdefault(path, (own, n))
+    for path in _runs([event for events, _ in calls for event in events]):
+        if path not in readings:
+            told.setdefault(path, (_UNTOLD, 1))
     return [
-        what.format(named([path for path, own in told.items() if own == (what, n)]), n)
+        what.format(n, named([path for path, own in told.items() if own == (what, n)]))
         for what, n in dict.fromkeys(told.values())
     ]
 

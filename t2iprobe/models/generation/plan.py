@@ -147,7 +147,8 @@ def plan_capture(
         steps[name] = tuple(step for step in resolve_steps(at, found.n_steps) if step in own)
     read = [s for s in chosen if s.path == CONDITIONING or steps.get(s.component, True)]
     if not read:
-        raise ConfigError(f"--at names no step in which {chosen[0]} runs; {calibration.notes}")
+        why = "; ".join(calibration.notes)
+        raise ConfigError(f"--at names no step in which {chosen[0]} runs: {why}")
     return CapturePlan(calibration, tuple(read), steps, tuple(image_pooling), tuple(text_pooling))
 
 
@@ -159,9 +160,10 @@ def refuse_hidden(model: Model, calibration: Calibration) -> None:
     """
     for name, found in calibration.denoisers.items():
         if not found.readings:
+            why = "".join(f"; {note}" for note in found.notes)
             raise SiteError(
                 f"{name} ({type(model.denoisers[name]).__name__}): no block gave a stream that could be told;"
-                f" guidance seen: {found.guidance}"
+                f" guidance seen: {found.guidance}{why}"
             )
 
 
