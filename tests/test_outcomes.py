@@ -163,6 +163,16 @@ def test_a_single_deviating_task_is_no_finding(folder: RunFolder) -> None:
     assert "success does not vary" in found["by_constituent"]["shape1"]["reason"]
 
 
+def test_a_single_deviating_task_is_no_finding_within_strata_either(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    outcomes.drawn.seen[:] = [n % 2 for n in range(40)]
+    found = correlate(outcomes, CONFIG)
+    assert found["within"]["value"] is None
+    assert found["within"]["reason"] == "success differs in only 1 of 39 tasks"
+    assert found["strata"]["seen"]["reason"] == "success differs in only 1 of 20 tasks"
+    assert "does not vary" in found["strata"]["held_out"]["reason"]
+
+
 def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:
     """Of the clean images, even tasks are all right and odd ones half right."""
     found = correlate(Outcomes(folder, CONFIG), CONFIG)

@@ -65,12 +65,20 @@ def _relate(decodability: Array, success: Array, how: Draws) -> Estimate:
     narrow and a single task would pass for a finding.
     """
     known = ~(np.isnan(decodability) | np.isnan(success))
-    values, counts = np.unique(success[known], return_counts=True)
-    different = int(counts.sum() - counts.max(initial=0))
-    if len(values) > 1 and different < MIN_DIFFERENT:
-        reason = f"success differs in only {different} of {counts.sum()} tasks"
-        return undefined(reason, int(counts.sum()), "task", "Spearman")
-    return spearman(decodability, success, names=NAMES, **how)
+    few = _too_few(success[known])
+    return few or spearman(decodability, success, names=NAMES, **how)
+
+
+def _too_few(*strata: Array) -> Estimate | None:
+    """The undefined estimate where success, given for each stratum, is not its most common value in too few tasks."""
+    different = sum(
+        len(stratum) - np.unique(stratum, return_counts=True)[1].max(initial=0)
+        for stratum in strata
+    )
+    n = sum(map(len, strata))
+    if not 0 < different < MIN_DIFFERENT:
+        return None
+    return undefined(f"success differs in only {different} of {n} tasks", n, "task", "Spearman")
 
 
 def _auroc(outcomes: Outcomes, decodability: Array, how: Draws) -> Estimate:
@@ -110,8 +118,13 @@ def _within_strata(
         }
     names = ["seen" if count > 0 else "held_out" for count in seen[defined]]
     found = stratified_spearman(decodability[defined], success[defined], names, **how)
+    of = {name: success[defined][[n == name for n in names]] for name in found.by_stratum}
+    few = _too_few(*of.values())
     return {
-        "strata": {name: estimate.to_dict() for name, estimate in found.by_stratum.items()},
-        "within": found.within.to_dict(),
-        "sign_flip": found.warning or None,
+        "strata": {
+            name: (_too_few(of[name]) or estimate).to_dict()
+            for name, estimate in found.by_stratum.items()
+        },
+        "within": (few or found.within).to_dict(),
+        "sign_flip": None if few else found.warning or None,
     }
