@@ -4,7 +4,7 @@ A later denoiser goes on with pictures that an earlier one has drawn. With anoth
 in more than the prompt, and nothing tells its text from its image; on the pictures of the first run only the text does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -12,18 +12,17 @@ from typing import Any
 from torch import nn
 
 from t2iprobe.capture import After, HookSet
-from t2iprobe.models.model import Model
 
 Outputs = dict[str, list[Any]]
 """What each denoiser gave, call by call."""
 
 
 @contextmanager
-def kept(model: Model) -> Iterator[Outputs]:
+def kept(denoisers: Mapping[str, nn.Module]) -> Iterator[Outputs]:
     """While the block is open, keep copies of what the denoisers give: pipelines may change it in place."""
-    outputs: Outputs = {name: [] for name in model.denoisers}
+    outputs: Outputs = {name: [] for name in denoisers}
     with HookSet() as hooks:
-        for name, module in model.denoisers.items():
+        for name, module in denoisers.items():
             hooks.after(module, _append(outputs[name]))
         yield outputs
 
@@ -33,7 +32,7 @@ def _append(own: list[Any]) -> After:
 
 
 @contextmanager
-def replayed(model: Model, outputs: Outputs) -> Iterator[None]:
+def replayed(denoisers: Mapping[str, nn.Module], outputs: Outputs) -> Iterator[None]:
     """While the block is open, denoisers give what was kept; calls beyond those give their own."""
 
     def instead(own: Iterator[Any]) -> Callable[..., Any]:
@@ -44,7 +43,7 @@ def replayed(model: Model, outputs: Outputs) -> Iterator[None]:
 
     handles = [
         module.register_forward_hook(instead(iter(outputs[name])))
-        for name, module in model.denoisers.items()
+        for name, module in denoisers.items()
     ]
     try:
         yield

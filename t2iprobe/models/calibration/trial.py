@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -111,13 +112,14 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
 
         return tracer.run(call)
 
+    relayed = model.denoisers if len(rehearsal.calls) > 1 else {}
     with noted() as notes:
         notes += _slow_format(model)
         for kind, steps in product(
             ("latent", "np"), (SHORT_STEPS, None)
         ):  # the last: the rehearsal
             try:
-                with kept(model) as outputs:
+                with kept(relayed) as outputs:
                     first = trace(PROMPTS[:1], kind, steps)
             except CALL_ERRORS as error:
                 if (kind, steps) == ("np", None):
@@ -127,8 +129,8 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
         steered = double = turned = None
-        if len(first.calls) > 1:
-            with replayed(model, outputs):
+        if relayed:  # where a picture does not fit another prompt, nothing is told by it
+            with suppress(*CALL_ERRORS), replayed(relayed, outputs):
                 steered = trace(PROMPTS[1:], kind, steps)
         try:
             double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
