@@ -227,7 +227,30 @@ class _LongerForLonger(MadeUpPipeline):
         return super().__call__(prompt, num_steps + len(first.split()) % 2, **rest)
 
 
+class _BestOfTwo(MadeUpPipeline):
+    """Two pictures of every prompt are drawn, and the second is kept."""
+
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        asked, empty = (states.repeat(2, 1, 1) for states in rest[-3:-1])
+        both = torch.cat([x.flip(-1), x])
+        return super()._move(step, both, *rest[:-3], asked, empty, rest[-1])[len(x) :]
+
+
+class _BestBesideEachOther(MadeUpPipeline):
+    def _move(self, step: int, x: Tensor, *rest: Any) -> Tensor:
+        asked, empty = (states.repeat_interleave(2, 0) for states in rest[-3:-1])
+        both = torch.stack([x.flip(-1), x], 1).flatten(0, 1)
+        return super()._move(step, both, *rest[:-3], asked, empty, rest[-1])[1::2]
+
+
 class TestWhatIsTold:
+    def test_several_pictures_of_a_prompt(self) -> None:
+        assert calibrated(made(_BestOfTwo, Design())).notes == [
+            "painter: 2 pictures of a prompt are drawn at once, of which the first is captured"
+        ]
+        with pytest.raises(SiteError, match="not in the order of its prompts"):
+            calibrated(made(_BestBesideEachOther, Design()))
+
     def test_a_picture_that_is_drawn_in_parts(self) -> None:
         (note,) = calibrated(made(_Tiles, Design())).notes
         assert note.startswith("painter: it is called for 4 pictures at one noise level")

@@ -7,6 +7,12 @@ from torch import Tensor
 
 from t2iprobe.errors import SiteError
 from t2iprobe.models.calibration.batches import disagreement
+from t2iprobe.models.calibration.firsts import (
+    evaluated,
+    first_effective,
+    next_step,
+    several_pictures,
+)
 from t2iprobe.models.calibration.grid import denoised, image_counts, rectangle, text_count
 from t2iprobe.models.calibration.labeller import Labeller
 from t2iprobe.models.calibration.passes import in_order, last_passes, named, numbered, passes_told
@@ -21,7 +27,7 @@ from t2iprobe.models.calibration.rows import (
     same_text,
 )
 from t2iprobe.models.calibration.samples import equal_start
-from t2iprobe.models.calibration.schedule import ScheduledCall, picture
+from t2iprobe.models.calibration.schedule import ScheduledCall
 from t2iprobe.models.calibration.streams import ALL, Geometry, Reading
 from t2iprobe.models.calibration.tokens import Segment
 from t2iprobe.models.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
@@ -123,15 +129,16 @@ def calibrate_denoiser(
     together = double.calls.get(name, []) if double else []
     turn_states((*calls, *others, *alone, *together, *rehearsal.calls[name]), argument)
     layouts, unconditional = _judged(name, calls, others, argument)
-    begun = {index: layouts[index] for index in _evaluated(calls, argument, layouts)}
-    at, dropped = _first_effective(name, calls, others, begun)
+    begun = {index: layouts[index] for index in evaluated(calls, argument, layouts)}
+    at, dropped = first_effective(name, calls, others, begun)
     shown = [
         [own and index not in dropped for own in layout[: calls[index].at_level]]
         for index, layout in begun.items()
     ]
     found = Denoiser(argument, unconditional, guidance_words(shown), grids=grids)
+    found.notes += several_pictures(name, calls[at], argument, layouts[at])
     twice = together[at] if together else None
-    later = _next_step(calls, layouts, at)
+    later = next_step(calls, layouts, at)
     watched = _Watched(calls[at], others[at], alone[at], twice, layouts[at], later)
     if twice is not None and _other_texts(twice.arguments[argument], watched.states(argument)):
         watched = replace(watched, twice=None)
@@ -260,65 +267,6 @@ def _judged(
             " those of a prompt; turn guidance off: --guidance 1"
         )
     return layouts, [row.sample for row in unconditional]
-
-
-def _evaluated(
-    calls: Sequence[Call], argument: str, layouts: Mapping[int, list[bool]]
-) -> list[int]:
-    """Indices of the calls that are the first evaluation of the first step.
-
-    They are all at that noise level, unless the prompt's own come for several pictures there, as where a step is tried
-    and then corrected.
-    """
-    given = [index for index in first_step(calls) if index in layouts]
-    pictures = {index: picture(calls[index], argument) for index in given}
-    first = next((pictures[index] for index in given if any(layouts[index])), None)
-    if first is None:
-        return given
-    same = [index for index in given if (own := pictures[index]) and same_print(own, first)]
-    return same if any(any(layouts[index]) for index in given if index not in same) else given
-
-
-def _first_effective(
-    name: str, calls: Sequence[Call], others: Sequence[Call], begun: Mapping[int, list[bool]]
-) -> tuple[int, set[int]]:
-    """Index of the first call in which the prompt changes what the sites give, and those in which it changes nothing.
-
-    A family may give the prompt to every call, and drop it inside by a flag.
-
-    Raises:
-        SiteError: a call that drops it comes first, so the prompt's own calls cannot be told from it.
-    """
-    given = [index for index, layout in begun.items() if any(layout)]
-    dropped = {
-        index
-        for index in given
-        if calls[index].events and not _differ(calls[index].events, others[index].events)
-    }
-    if dropped and given[0] in dropped:
-        raise SiteError(
-            f"{name}: a call that is given the prompt and drops it comes before its own"
-        )
-    return given[0], dropped
-
-
-def _differ(events: Sequence[Event], others: Sequence[Event]) -> bool:
-    return any(
-        part not in other.tensors or not same_print(tensor, other.tensors[part])
-        for one, other in zip(events, others, strict=False)
-        for part, tensor in one.tensors.items()
-    )
-
-
-def _next_step(
-    calls: Sequence[Call], layouts: Mapping[int, list[bool]], at: int
-) -> Sequence[Event]:
-    """What the sites saw in the next step's call of the same layout; () where that was not watched."""
-    for index, layout in layouts.items():
-        later = calls[index]
-        if later.timestep != calls[at].timestep and layout == layouts[at] and later.events:
-            return later.events
-    return ()
 
 
 def _other_texts(rows: Sequence[Print], pair: Sequence[Print]) -> bool:
