@@ -1,56 +1,16 @@
-"""Pipelines that call their denoisers, or the blocks in them, in unusual orders: against what the blocks wrote down."""
+"""Pipelines that call their denoisers in unusual orders: against what the blocks wrote down."""
 
 from typing import Any
 
 import pytest
 import torch
-from made_up import Design, JointLayer, MadeUpPipeline, Painter, Pictures, Truth, pipeline
-from torch import Tensor, nn
+from called import PROMPTS, captured, check, made
+from made_up import Design, MadeUpPipeline, Painter, Pictures, pipeline
+from torch import Tensor
 
 from t2iprobe.errors import ConfigError, SiteError
-from t2iprobe.models.generation.generate import ImageRequest, generate
-from t2iprobe.models.generation.plan import CapturePlan, calibrated, plan_capture
+from t2iprobe.models.generation.plan import calibrated, plan_capture
 from t2iprobe.models.model import Model
-
-PROMPTS = ("a red circle left of a blue square", "an orange star above a black triangle")
-REQUESTS = [ImageRequest(f"task{i}", 0, prompt, {}) for i, prompt in enumerate(PROMPTS)]
-
-
-def made(kind: type[MadeUpPipeline], design: Design) -> Model:
-    """A model of a pipeline that calls its parts in another way."""
-    pipe = pipeline(design)
-    pipe.__class__ = kind
-    return Model(kind.__name__, pipe)
-
-
-def captured(model: Model, plan: CapturePlan) -> tuple[dict[str, Tensor], dict[str, list[Truth]]]:
-    """Activations of two prompts in one batch, and what the blocks of each denoiser wrote down in the steps."""
-    parts = {name: part for name in ("painter", "finisher") if (part := getattr(model.pipe, name))}
-    for part in parts.values():
-        part.log = []
-    (batch,) = generate(model, REQUESTS, plan, 2, run_seed=0)
-    logs = {name: [t for t in part.log if t.step is not None] for name, part in parts.items()}
-    for part in parts.values():
-        part.log = None
-    return batch.activations, {name: [t for t in log if len(t.image)] for name, log in logs.items()}
-
-
-def check(model: Model, n_sites: int = 3) -> None:
-    """Every block of every denoiser is captured in its own steps, with the values that it wrote down."""
-    plan = plan_capture(model, sites="all", at=(0, 1, 2, 3))
-    got, logs = captured(model, plan)
-    ends = [len(model.pipe.spelling(prompt).input_ids) - 1 for prompt in PROMPTS]
-    for name, log in logs.items():
-        assert len(plan.calibration.denoisers[name].readings) == n_sites
-        assert plan.steps[name] == tuple(sorted({truth.step for truth in log}))
-        last = {(t.block, t.step): t for t in log if not t.block.endswith("again")}
-        for (block, step), truth in last.items():
-            image = got[f"{name}.{block}:image/mean@{step}"]
-            assert torch.allclose(image, truth.image.mean(1), atol=1e-5), (name, block, step)
-            text = got[f"{name}.{block}:text/eot@{step}"]
-            own = torch.stack([truth.text[i, at] for i, at in enumerate(ends)])
-            assert torch.allclose(text, own, atol=1e-5), (name, block, step)
-    assert {step for name in logs for step in plan.steps[name]} == {0, 1, 2, 3}
 
 
 class _Beside(MadeUpPipeline):
@@ -243,6 +203,12 @@ class _BestBesideEachOther(MadeUpPipeline):
         return super()._move(step, both, *rest[:-3], asked, empty, rest[-1])[1::2]
 
 
+class _MoreForLong(MadeUpPipeline):
+    def __call__(self, prompt: Any, num_steps: int = 4, **rest: Any) -> Pictures:
+        own = prompt[0] == PROMPTS[0] and prompt[1:] == list(PROMPTS[1:])
+        return super().__call__(prompt, num_steps + own, **rest)
+
+
 class TestWhatIsTold:
     def test_several_pictures_of_a_prompt(self) -> None:
         assert calibrated(made(_BestOfTwo, Design())).notes == [
@@ -266,97 +232,7 @@ class TestWhatIsTold:
         with pytest.raises(SiteError, match=r"painter is called \d times for one prompt and \d"):
             plan_capture(made(_LongerForLonger, Design()))
 
-
-class _Parts(nn.Module):
-    """A block that runs others on parts of the batch, in this order or the other."""
-
-    def __init__(self, layer: nn.Module, turned: bool) -> None:
-        super().__init__()
-        self.rooms, self.turned = nn.ModuleList([layer]), turned
-
-    def forward(self, *given: Tensor) -> Any:
-        parts = list(zip(*(one.split(1) for one in given), strict=True))
-        order = range(len(parts))[:: -1 if self.turned else 1]
-        made = {i: self.rooms[0](*parts[i]) for i in order}
-        return tuple(map(torch.cat, zip(*(made[i] for i in range(len(parts))), strict=True)))
-
-
-class _Level(nn.Module):
-    """A block that makes a vector of the noise level."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = nn.Linear(1, 8), nn.Linear(8, 16)
-
-    def forward(self, level: Tensor) -> Tensor:
-        return self.other(self.one(level))
-
-
-class TestBlocksThatRunSeveralTimes:
-    @pytest.mark.parametrize("turned", [False, True])
-    @pytest.mark.parametrize("guidance", ["uncond_cond", "embedded", "calls_cond_first"])
-    def test_a_batch_in_parts(self, guidance: str, turned: bool) -> None:
-        model = Model("parts", pipeline(Design(guidance=guidance)))
-        painter = model.pipe.painter
-        painter.trunk[1] = painter.named["trunk.1"] = _Parts(painter.trunk[1], turned)
-        check(model)
-        told = calibrated(model).notes
-        wanted = "painter: a batch comes in 2 parts to trunk.1.rooms.0, so whose rows are whose"
-        assert [note.startswith(wanted) for note in told] == [True]
-
-    @pytest.mark.parametrize("returns", ["pair", "swapped", "text_first", "text_last", "maps"])
-    def test_blocks_with_shared_weights_are_read_in_their_last_pass(self, returns: str) -> None:
-        model = Model("loop", pipeline(Design(returns=returns)))
-        painter = model.pipe.painter
-        again = {f"{name} again": layer for name, layer in painter.named.items()}
-        painter.named = {**again, **painter.named}
-        check(model)
-        assert calibrated(model).notes == [
-            "painter: 2 passes of trunk.0, trunk.1, trunk.2 in one call, of which the last is captured"
-        ]
-
-    @pytest.mark.parametrize("image_first", [False, True])
-    def test_a_block_for_image_and_text_in_turn_is_not_read(self, image_first: bool) -> None:
-        model = Model("shared", pipeline(Design()))
-        painter = model.pipe.painter
-        painter.named = {"trunk.1": painter.trunk[1], "trunk.2": painter.trunk[2]}
-        painter.trunk[0] = JointLayer()
-        forward = painter.forward
-
-        def shared(picture: Tensor, words: Tensor, *rest: Any) -> Tensor:
-            n = len(picture)
-            flat = picture.flatten(1).unflatten(1, (16, 16))
-            first, second = (flat, words) if image_first else (words, flat)
-            out = {id(one): painter.trunk[0](one) for one in (first, second)}
-            return forward(out[id(flat)].reshape(n, 4, 8, 8), out[id(words)], *rest)
-
-        painter.forward = shared
-        check(model, n_sites=2)
-        (note,) = calibrated(model).notes
-        assert note.startswith("painter: 2 passes of trunk.0 in one call, not on the same streams")
-
-    def test_a_block_that_gives_no_stream(self) -> None:
-        model = Model("vector", pipeline(Design()))
-        painter = model.pipe.painter
-        painter.pools = nn.ModuleList([_Level()])
-        painter.level = painter.pools[0]
-        check(model)
-        assert calibrated(model).notes == [
-            "painter: no stream could be told in what pools.0 gave; nothing is captured there"
-        ]
-
-    def test_a_layer_of_a_text_encoder(self) -> None:
-        model = Model("tied", pipeline(Design()))
-        first, second = model.pipe.speller.ladder
-        model.pipe.speller.ladder = nn.ModuleList([first, second, first])
-        plan = plan_capture(model, sites="speller.ladder.0", text_pooling=["eot"])
-        assert plan.calibration.notes == [
-            "speller: 2 passes of ladder.0 in one call, of which the last is captured"
-        ]
-        got, _ = captured(model, plan)
-        last: list[Tensor] = []
-        model.pipe.speller.last_norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
-        for prompt, end in zip(PROMPTS, got["speller.ladder.0:text/eot"], strict=True):
-            n = len(model.pipe.spelling(prompt).input_ids)
-            model.pipe._encode([prompt])
-            assert torch.allclose(end, last[-1][0, n - 1], atol=1e-5)
+    def test_more_calls_for_a_long_prompt_than_in_the_trial(self) -> None:
+        model = made(_MoreForLong, Design())
+        with pytest.raises(SiteError, match=r"call 2 is at noise level 0\.8, in the rehearsal"):
+            captured(model, plan_capture(model))
