@@ -8,6 +8,7 @@ from torch import nn
 
 from t2iprobe.models.calibration.grid import image_counts, text_count
 from t2iprobe.models.calibration.lengths import may_move
+from t2iprobe.models.calibration.rows import guidance_words
 from t2iprobe.models.calibration.samples import Tokens
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.trace import Call, fingerprint, rows_of, turn_states
@@ -65,6 +66,23 @@ def test_what_a_long_text_may_move(
     cut: tuple[int | None, int | None] | None, lengths: tuple[int, int], expected: bool
 ) -> None:
     assert may_move({"layers.0": {"image": Reading("", 0, cut)}}, lengths) is expected
+
+
+@pytest.mark.parametrize(
+    ("layouts", "later", "expected"),
+    [
+        ([[True]], False, "one call a step, no unconditional half"),
+        (
+            [[True]],
+            True,
+            "one call a step, no unconditional half at first; guidance comes later in the run",
+        ),
+        ([[False, True]], True, "one call a step: [unconditional, conditional]"),
+        ([[True], [False]], True, "2 calls a step: [conditional] then [unconditional]"),
+    ],
+)
+def test_guidance_in_words(layouts: list[list[bool]], later: bool, expected: str) -> None:
+    assert guidance_words(layouts, comes_later=later) == expected
 
 
 class _Words(list[str]):

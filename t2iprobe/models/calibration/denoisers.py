@@ -135,7 +135,8 @@ def calibrate_denoiser(
         [own and index not in dropped for own in layout[: calls[index].at_level]]
         for index, layout in begun.items()
     ]
-    found = Denoiser(argument, unconditional, guidance_words(shown), grids=grids)
+    guidance = guidance_words(shown, comes_later=bool(unconditional))
+    found = Denoiser(argument, unconditional, guidance, grids=grids)
     found.notes += several_pictures(name, calls[at], argument, layouts[at])
     twice = together[at] if together else None
     later = next_step(calls, layouts, at)

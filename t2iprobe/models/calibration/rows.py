@@ -123,8 +123,13 @@ def _no_text(row: Print) -> bool:
     return len(row.shape) >= 1 and len(set(row.sample.flatten().tolist())) <= 2
 
 
-def guidance_words(layouts: Sequence[Sequence[bool]]) -> str:
-    """In words, how the rows of the calls at one step are laid out."""
+def guidance_words(layouts: Sequence[Sequence[bool]], comes_later: bool = False) -> str:
+    """In words, how the rows of the calls at the first step are laid out.
+
+    Args:
+        layouts: for each call and row whether it is conditional.
+        comes_later: whether a later step has rows that are not, where the first has none.
+    """
 
     def words(rows: Sequence[bool]) -> str:
         names = ["conditional" if row else "unconditional" for row in rows]
@@ -134,7 +139,8 @@ def guidance_words(layouts: Sequence[Sequence[bool]]) -> str:
         return "[" + ", ".join(names) + "]"
 
     if len(layouts) == 1 and len(layouts[0]) == 1:
-        return "one call a step, no unconditional half"
+        alone = "one call a step, no unconditional half"
+        return f"{alone} at first; guidance comes later in the run" if comes_later else alone
     calls = " then ".join(words(list(rows)) for rows in layouts)
     return f"{'one call' if len(layouts) == 1 else f'{len(layouts)} calls'} a step: {calls}"
 
