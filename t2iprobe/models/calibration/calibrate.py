@@ -76,7 +76,9 @@ def calibrate(model: Model) -> Calibration:
             notes += [f"{name}: {sentence}" for sentence in told]
     denoisers: dict[str, Denoiser] = {}
     for name, calls in first.calls.items():
-        found = calibrate_denoiser(name, calls, second, short.steered, double, rehearsal, size)
+        found = calibrate_denoiser(
+            name, calls, second, short.steered, double, rehearsal, size, short.nudges
+        )
         if isinstance(found, str):
             notes.append(found)
             continue

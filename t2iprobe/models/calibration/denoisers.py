@@ -1,6 +1,6 @@
 """What one denoiser does with a prompt, from what it was given and what its sites saw in a few short calls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -13,8 +13,16 @@ from t2iprobe.models.calibration.firsts import (
     next_step,
     several_pictures,
 )
-from t2iprobe.models.calibration.grid import denoised, image_counts, rectangle, text_count
+from t2iprobe.models.calibration.grid import (
+    denoised_name,
+    differs_already,
+    grows,
+    image_counts,
+    rectangle,
+    text_count,
+)
 from t2iprobe.models.calibration.labeller import Labeller
+from t2iprobe.models.calibration.nudge import Nudges
 from t2iprobe.models.calibration.passes import in_order, last_passes, named, numbered, passes_told
 from t2iprobe.models.calibration.rows import (
     check_order,
@@ -49,6 +57,7 @@ class Denoiser:
         segments: where the encoders' tokens are among the text states.
         states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
         moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
+        in_order: whether image tokens come row by row, as far as it can be told.
         notes: sentences for the user.
     """
 
@@ -62,6 +71,7 @@ class Denoiser:
     segments: list[Segment] = field(default_factory=list)
     states_shape: tuple[int, ...] = ()
     moves_in_batch: str | None = None
+    in_order: bool = True
     notes: list[str] = field(default_factory=list)
 
 
@@ -76,6 +86,7 @@ class _Watched:
         twice: with both; None where batches fail, or are of other texts.
         layout: for each row of `one` whether it depends on the prompt.
         later: what the sites saw with the first prompt in the next step; () where that was not watched.
+        moved: the same on a changed picture; () where that could not be made.
     """
 
     one: Call
@@ -84,6 +95,7 @@ class _Watched:
     twice: Call | None
     layout: Sequence[bool]
     later: Sequence[Event]
+    moved: Sequence[Event]
 
     def states(self, argument: str) -> tuple[Print, Print]:
         """Text states of each prompt alone."""
@@ -99,6 +111,7 @@ def calibrate_denoiser(
     double: Trace | None,
     rehearsal: Trace,
     size: tuple[int, int],
+    nudges: Nudges,
 ) -> Denoiser | str:
     """What was found about one denoiser, or a sentence that says why nothing can be captured in it.
 
@@ -110,6 +123,7 @@ def calibrate_denoiser(
         double: a short run with both; None where batches fail.
         rehearsal: a whole run.
         size: height and width of the image.
+        nudges: the calls of the first run, to be made again.
 
     Raises:
         SiteError: the calls of a prompt cannot be told from those of none.
@@ -140,13 +154,14 @@ def calibrate_denoiser(
     found.notes += several_pictures(name, calls[at], argument, layouts[at])
     twice = together[at] if together else None
     later = next_step(calls, layouts, at)
-    watched = _Watched(calls[at], others[at], alone[at], twice, layouts[at], later)
+    moved = nudges.events(name, at, denoised_name(calls[at], argument), size)
+    watched = _Watched(calls[at], others[at], alone[at], twice, layouts[at], later, moved)
     if twice is not None and _other_texts(twice.arguments[argument], watched.states(argument)):
         watched = replace(watched, twice=None)
         found.moves_in_batch = CONDITIONING
     _label(name, found, watched, counts, size)
-    joint = [path for path, own in found.readings.items() if _joint(own)]
-    if joint and _grows(rehearsal.calls[name], argument):
+    joint = [p for p, own in found.readings.items() if {r.cut for r in own.values()} - {None, ALL}]
+    if joint and grows(rehearsal.calls[name], argument):
         found.readings = {path: own for path, own in found.readings.items() if path not in joint}
         told = f"the picture changes its size within a run, so where the text ends in {named(joint)} is not known"
         found.notes.append(f"{name}: {told}; nothing is captured there")
@@ -166,35 +181,16 @@ def _steered(
     return others
 
 
-def _grows(calls: Sequence[Call], argument: str) -> bool:
-    """Whether what is denoised changes its shape within a run, as where a small picture is drawn before a large one."""
-    given = [call for call in calls if argument in call.arguments]
-    shapes = {row.shape for call in given for row in denoised(call, argument)[:1]}
-    return len(shapes) > 1
-
-
-def _joint(streams: Mapping[Stream, Reading]) -> bool:
-    """Whether image and text lie in one tensor, where their bounds hold for one number of image tokens."""
-    return any(reading.cut not in (None, ALL) for reading in streams.values())
-
-
 def _label(
-    name: str,
-    found: Denoiser,
-    watched: _Watched,
-    counts: tuple[int, ...],
-    size: tuple[int, int],
+    name: str, found: Denoiser, watched: _Watched, counts: tuple[int, ...], size: tuple[int, int]
 ) -> None:
     """Find how the sites are read, and whether a batch is read as its prompts alone are."""
     one, other, twice = watched.one, watched.other, watched.twice
-    argument, unconditional, row = (
-        found.conditioning,
-        found.unconditional,
-        watched.layout.index(True),
-    )
+    argument, unconditional = found.conditioning, found.unconditional
+    row = watched.layout.index(True)
     if twice is not None:
         check_order(name, argument, unconditional, one, other, twice)
-    text, other_text = map(as_tokens, watched.states(argument))
+    both_texts = text, other_text = [as_tokens(own) for own in watched.states(argument)]
     n_text = text_count(one, argument, row)
     under = text.shape[1:] == (1,) and n_text in counts  # ids of what lies under the image's tokens
     has_tokens = len(text.shape) == 2 and len(one.arguments) > 1 and not under
@@ -204,19 +200,21 @@ def _label(
         rows=len(watched.layout),
         row=row,
         text_leading=equal_start(text.sample, other_text.sample) if has_tokens else 0,
+        text_trailing=equal_start(*(t.sample.flip(0) for t in both_texts)) if has_tokens else 0,
         double_rows=len(twice.arguments[argument]) if twice else None,
         size=size,
     )
-    blind = _differs_already(one, other, argument, row)
-    labeller = Labeller(
-        geometry, text.sample if has_tokens else None, mixed=under or blind, blind=blind
-    )
-    second, later = (in_order(events, one.events) for events in (other.events, watched.later))
+    blind, known = differs_already(one, other, argument, row), text.sample if has_tokens else None
+    labeller = Labeller(geometry, known, mixed=under or blind, blind=blind)
+    seen_again = (other.events, watched.later, watched.moved)
+    second, later, moved = (in_order(events, one.events) for events in seen_again)
     doubled = in_order(twice.events, one.events) if twice else None
-    labelled = labeller.run(numbered(one.events), second, doubled, later)
+    labelled = labeller.run(numbered(one.events), second, doubled, later, moved)
     found.readings = last_passes(labelled, one.events)
     seen = [(call.events, len(call.arguments[argument])) for call in (one, twice) if call]
-    found.notes += [f"{name}: {told}" for told in passes_told(found.readings, seen)]
+    told = (*passes_told(found.readings, seen), *labeller.told())
+    found.notes += [f"{name}: {sentence}" for sentence in told]
+    found.in_order = labeller.in_order is not False
     if twice is not None:
         states = [print_.sample for print_ in twice.arguments[argument]]
         both = conditional_rows(states, unconditional)[:2]
@@ -225,14 +223,6 @@ def _label(
             found.moves_in_batch = CONDITIONING
         else:
             found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
-
-
-def _differs_already(one: Call, other: Call, argument: str, row: int) -> bool:
-    """Whether what a call is given to denoise depends on the prompt before the call."""
-    rows, others = denoised(one, argument), denoised(other, argument)
-    if len(rows) <= row or len(others) != len(rows):
-        return False
-    return not same_print(rows[row], others[row])
 
 
 def _judged(
@@ -289,7 +279,12 @@ def conditional_states(calls: Sequence[Call], others: Sequence[Call], found: Den
 
 
 def image_grid(found: Denoiser, n: int, size: tuple[int, int]) -> tuple[int, int] | None:
-    """(height, width) of n image tokens: from the sizes seen in calibration, else from the shape of the image."""
+    """(height, width) of n image tokens: from the sizes seen in calibration, else from the shape of the image.
+
+    None where they make no rectangle, or do not come row by row.
+    """
+    if not found.in_order:
+        return None
     if n in found.grids:
         return found.grids[n]
     height, width = rectangle(n, size)

@@ -1,13 +1,34 @@
-"""How image tokens lie in the image."""
+"""What a denoiser is given to denoise, and how image tokens lie in the image."""
 
 from collections.abc import Sequence
 
+from t2iprobe.models.calibration.rows import same_print
 from t2iprobe.models.calibration.trace import Call, Print
 
 
+def denoised_name(call: Call, argument: str) -> str | None:
+    """Which argument a call is given to denoise: the first beside that of the text; None where there is no other."""
+    return next((name for name in call.arguments if name != argument), None)
+
+
 def denoised(call: Call, argument: str) -> list[Print]:
-    """What a call is given to denoise, row by row: its first argument beside that of the text; [] where it has none."""
-    return next((rows for name, rows in call.arguments.items() if name != argument), [])
+    """What a call is given to denoise, row by row; [] where there is nothing beside the text."""
+    return call.arguments.get(denoised_name(call, argument) or "", [])
+
+
+def grows(calls: Sequence[Call], argument: str) -> bool:
+    """Whether what is denoised changes its shape within a run, as where a small picture is drawn before a large one."""
+    given = [call for call in calls if argument in call.arguments]
+    shapes = {row.shape for call in given for row in denoised(call, argument)[:1]}
+    return len(shapes) > 1
+
+
+def differs_already(one: Call, other: Call, argument: str, row: int) -> bool:
+    """Whether what a call is given to denoise depends on the prompt before the call."""
+    rows, others = denoised(one, argument), denoised(other, argument)
+    if len(rows) <= row or len(others) != len(rows):
+        return False
+    return not same_print(rows[row], others[row])
 
 
 def image_counts(
@@ -53,9 +74,20 @@ def text_count(call: Call, argument: str, row: int) -> int:
 
 def channels_are_last(shape: Sequence[int], size: tuple[int, int]) -> bool:
     """Whether a map (..., a, b, c) is height, width, channels: a and b are as the image's sides, b and c are not."""
+    last, first = _axes_that_fit(shape, size)
+    return last and not first
+
+
+def channels_told(shape: Sequence[int], size: tuple[int, int]) -> bool | None:
+    """Whether the channels of a map (..., a, b, c) come last; None where all three axes are as the image's sides."""
+    return None if all(_axes_that_fit(shape, size)) else channels_are_last(shape, size)
+
+
+def _axes_that_fit(shape: Sequence[int], size: tuple[int, int]) -> tuple[bool, bool]:
+    """Whether the axes (a, b) of a map (..., a, b, c) are as the image's sides, and whether (b, c) are."""
     height, width = size
     a, b, c = shape[-3:]
-    return a * width == b * height and b * width != c * height
+    return a * width == b * height, b * width == c * height
 
 
 def rectangle(n: int, size: tuple[int, int]) -> tuple[int, int]:

@@ -5,26 +5,22 @@ image have met is text. Later blocks are told by what they are given: their inpu
 value for value, or arguments of the same name in an earlier block of the same class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from t2iprobe.models.calibration.grid import channels_are_last
+from t2iprobe.models.calibration.known import Known
+from t2iprobe.models.calibration.maps import channels_last, usual_order
+from t2iprobe.models.calibration.places import ordered, place
 from t2iprobe.models.calibration.samples import Tokens, equal, likeness
-from t2iprobe.models.calibration.streams import ALL, Cut, Geometry, Layout, Reading
+from t2iprobe.models.calibration.streams import ALL, Geometry, Layout, Reading, bounds
 from t2iprobe.models.calibration.trace import Event, Print
 from t2iprobe.models.sites import Stream
 
 _PAD = 32
 """Some families pad image and text to a multiple of this."""
-
-
-def _bounds(cut: Cut, n: int) -> tuple[int, int]:
-    """First and one past the last position of a cut of n positions."""
-    first, last, _ = slice(*cut).indices(n)
-    return first, last
 
 
 def batch_axis(
@@ -48,7 +44,11 @@ def _for_number(before: tuple[int, Layout], n: int) -> Layout:
     """
     known, layout = before
     joint = layout.image is not None and layout.text is not None
-    return Layout() if joint and n != known else layout
+    if joint and n != known:
+        return Layout(
+            doubt=f"a joint stream of {n} tokens in place of {known} may have fewer of either stream"
+        )
+    return layout
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Labeller:
 
     geometry: Geometry
     text: Tensor | None = None
-    known: list[tuple[Tensor, Layout]] = field(default_factory=list)
+    known: Known = field(default_factory=Known)
     by_argument: dict[tuple[str, str], tuple[int, Layout]] = field(default_factory=dict)
     by_item: dict[tuple[str, str], tuple[int, Layout]] = field(default_factory=dict)
     image_seen: list[int] = field(default_factory=list)
@@ -72,6 +72,9 @@ class Labeller:
     ended: list[tuple[str, int, Layout]] = field(default_factory=list)
     maps: bool = False
     n_alone: int | None = None
+    in_order: bool | None = None
+    usual: bool | None = None
+    doubts: list[str] = field(default_factory=list)
 
     def run(
         self,
@@ -79,6 +82,7 @@ class Labeller:
         second: Sequence[Event],
         double: Sequence[Event] | None,
         later: Sequence[Event] = (),
+        moved: Sequence[Event] = (),
     ) -> dict[str, dict[Stream, Reading]]:
         """Readings by path and stream, in the order in which the sites run.
 
@@ -87,19 +91,28 @@ class Labeller:
             second: the same with another prompt.
             double: the same with both prompts in one batch; None where batches fail.
             later: the same with the first prompt in the next step, where that was watched.
+            moved: the same with the first prompt on a changed picture, where that was watched.
         """
         if self.text is not None:
-            self.known.append((self.text, Layout(text=ALL)))
+            self.known.add(self.text, Layout(text=ALL))
+        maps = (one for event in first for one in event.tensors.values())
+        self.usual = usual_order(maps, self.geometry.size)
         found: dict[str, dict[Stream, Reading]] = {}
         inputs: dict[str, dict[str, tuple[Tokens, Layout]]] = {}
         for index, event in enumerate(first):
             twice = double[index].tensors if double and index < len(double) else {}
-            after = later[index].tensors if index < len(later) else {}
+            after, changed = (
+                seen[index].tensors if index < len(seen) else {} for seen in (later, moved)
+            )
             others = second[index].tensors
             tokens = {
                 name: pair
                 for name, one in event.tensors.items()
-                if (pair := self._pair(one, others.get(name), twice.get(name), after.get(name)))
+                if (
+                    pair := self._pair(
+                        one, others.get(name), twice.get(name), after.get(name), changed.get(name)
+                    )
+                )
             }
             if event.kind == "in":
                 inputs[event.path] = self._inputs(event, tokens)
@@ -111,11 +124,17 @@ class Labeller:
                     inputs.get(event.path, {}),
                     first[index + 1 :],
                     twice,
+                    changed,
                 )
         return found
 
     def _pair(
-        self, one: Print, other: Print | None, twice: Print | None, after: Print | None
+        self,
+        one: Print,
+        other: Print | None,
+        twice: Print | None,
+        after: Print | None,
+        changed: Print | None,
     ) -> Tokens | None:
         """Token samples of a tensor with a batch axis, a token axis and a channel axis."""
         if other is None or len(one.shape) != 3 or len(other.shape) != 3:
@@ -124,20 +143,34 @@ class Labeller:
         if axis is None or one.shape[1 - axis] < 2:
             return None
         row = self.geometry.row
-        later = after.row(row, axis) if after and after.shape == one.shape else None
-        return Tokens(one.row(row, axis), other.row(row, axis), axis, later)
+        later, moved = (
+            seen.row(row, axis) if seen and seen.shape == one.shape else None
+            for seen in (after, changed)
+        )
+        return Tokens(one.row(row, axis), other.row(row, axis), axis, later, moved)
 
     def _inputs(self, event: Event, tokens: dict[str, Tokens]) -> dict[str, tuple[Tokens, Layout]]:
         labelled: dict[str, tuple[Tokens, Layout]] = {}
         for name, pair in tokens.items():
             key = (event.class_name, name)
-            layout = (
-                self._from_known(pair) or self._as_before(key, pair) or self._from_prompts(pair)
-            )
+            layout = self._given(key, pair)
             self.by_argument.setdefault(key, (pair.n, layout))
             labelled[name] = (pair, layout)
-            self.known.append((pair.first, layout))
+            self.known.add(pair.first, layout)
         return labelled
+
+    def _given(self, key: tuple[str, str], pair: Tokens) -> Layout:
+        """The layout of an argument: of a tensor seen before, of where the runs differ, or of parts seen before."""
+        same = self.known.same(pair)
+        if same is not None:
+            return same
+        if self.mixed or self.blind:
+            return self._joined(pair) or self._as_before(key, pair) or self._from_prompts(pair)
+        told = self._from_prompts(pair)
+        return self._joined(pair) or self.known.with_text(pair, told) if told.doubt else told
+
+    def _joined(self, pair: Tokens) -> Layout | None:
+        return self.known.joined(pair, self.geometry.n_text)
 
     def _as_before(self, key: tuple[str, str], pair: Tokens) -> Layout | None:
         """The layout of an argument in an earlier block of the same class, once the runs tell nothing any more.
@@ -155,91 +188,39 @@ class Labeller:
         """Numbers of tokens that images have, those that were seen first."""
         return tuple(dict.fromkeys((*self.image_seen, *self.geometry.image_counts)))
 
-    def _from_known(self, pair: Tokens) -> Layout | None:
-        """The layout of a tensor that is an earlier one, or an earlier text and an earlier image joined."""
-        for sample, layout in reversed(self.known):
-            if equal(sample, pair.first):
-                return layout
-        for sample, layout in reversed(self.known):
-            n = sample.shape[0]
-            if n >= pair.n or layout.text is not None or layout.image is None:
-                continue
-            first, last = _bounds(layout.image, n)
-            if equal(sample, pair.first[:n]):
-                return Layout((first, last), self._known_text(pair.first[n:], n, pair.n))
-            if equal(sample, pair.first[-n:]):
-                at = pair.n - n
-                image = (first - n, last - n or None)
-                return Layout(image, self._known_text(pair.first[:at], 0, pair.n))
-        return None
-
-    def _known_text(self, part: Tensor, start: int, total: int) -> Cut | None:
-        """Where the text is in a part of a joint stream; the bound on the image's side counts from the end.
-
-        None where that part is what learned queries have gathered from the text: their number is not that of words.
-        """
-        first, last = 0, part.shape[0]
-        for sample, layout in reversed(self.known):
-            if layout == Layout() and equal(sample, part):
-                return None
-            if layout.text is not None and layout.image is None and equal(sample, part):
-                first, last = _bounds(layout.text, part.shape[0])
-                break
-        stop = start + last
-        return (start + first, stop - total or None)
-
     def _from_prompts(self, pair: Tokens) -> Layout:
         """The layout of a tensor from where the runs differ; once all differs, from its number of tokens."""
-        counts = self._counts()
+        counts, n_text = self._counts(), self.geometry.n_text
         if self.mixed and pair.n in counts:  # text would be known, or an argument of the same name
             return Layout(image=ALL)
         if pair.still():
             return Layout()
         if self.blind:
-            return Layout(text=ALL) if pair.n == self.geometry.n_text else Layout()
+            return Layout(text=ALL) if pair.n == n_text else Layout()
+        if pair.same() and self.n_alone not in (None, pair.n):
+            return Layout()  # tokens keep their number; what has another is learned
+        if not counts:
+            return self._beside_vector(pair)
+        layout = place(pair, counts, self.geometry)
+        if pair.same() and layout.image:
+            first, stop = bounds(layout.image, pair.n)
+            self.image_seen.append(stop - first)
+            self.n_alone = None if self.maps or layout.image != ALL else pair.n
+        if layout.image and self.in_order is None:
+            change = pair.change()[slice(*layout.image)]
+            self.in_order = ordered(change, self.geometry.size)
+        return layout
+
+    def _beside_vector(self, pair: Tokens) -> Layout:
+        """The layout of a tensor of a prior: what it denoises is a vector among the tokens."""
         if pair.same():
-            return self._image_alone(pair.n, counts)
-        n_text = self.geometry.n_text
-        leading, trailing = pair.leading(), pair.trailing()
-        exact = [n for n in counts if pair.n == n + n_text]  # pads and registers apart
-        for n in (*exact, *(n for n in counts if pair.n > n + n_text)):
-            before, behind = n <= leading, n <= trailing
-            if before and behind:  # pads too: words must begin where they begin in the text alone
-                own = self.geometry.text_leading
-                before = abs(leading - n - own) < abs(leading - (pair.n - n - n_text) - own)
-            elif not before and not behind:
-                continue
-            if before:
-                return Layout((0, n), (pair.n - n_text, None))
-            return Layout((-n, None), self._text_within(leading, pair.n - n, pair.n))
-        if (
-            not counts and pair.n > n_text and trailing
-        ):  # a prior: what it denoises is a vector among the tokens
-            return Layout((-trailing, None), (0, n_text or -trailing))
-        return Layout(text=self._text_within(leading, pair.n, pair.n))
-
-    def _image_alone(self, n: int, counts: Sequence[int]) -> Layout:
-        """The layout of a tensor that does not depend on the prompt: image, perhaps padded, or nothing of interest."""
-        if self.n_alone not in (None, n):  # tokens keep their number; what has another is learned
-            return Layout()
-        if n in counts or not counts:
-            self.image_seen.append(n)
-            self.n_alone = None if self.maps else n
+            self.image_seen.append(pair.n)
+            self.n_alone = pair.n
             return Layout(image=ALL)
-        padded = next((c for c in counts[:2] if c < n and -c % _PAD == n - c), None)
-        if padded is None:
-            return Layout()
-        self.image_seen.append(padded)
-        return Layout(image=(0, padded))
-
-    def _text_within(self, leading: int, n: int, total: int) -> Cut:
-        """Where the text states are among n positions: behind registers, which no prompt changes, or before pads."""
-        extra = n - self.geometry.n_text
-        if not self.geometry.n_text or extra <= 0:
-            return (0, n - total or None)
-        if leading >= extra:
-            return (extra, n - total or None)
-        return (0, self.geometry.n_text)
+        n_text, trailing = self.geometry.n_text, pair.trailing()
+        if pair.n > n_text and trailing:
+            return Layout((-trailing, None), (0, n_text or -trailing))
+        return Layout(text=ALL) if pair.n == n_text else Layout()
 
     def _outputs(
         self,
@@ -248,7 +229,8 @@ class Labeller:
         tokens: dict[str, Tokens],
         inputs: dict[str, tuple[Tokens, Layout]],
         later: Sequence[Event],
-        twice: dict[str, Print],
+        twice: Mapping[str, Print],
+        moved: Mapping[str, Print],
     ) -> dict[Stream, Reading]:
         readings: dict[Stream, Reading] = {}
         for name, one in event.tensors.items():
@@ -257,20 +239,14 @@ class Labeller:
                 double = twice[name].shape if name in twice else None
                 axis = batch_axis(one.shape, double, self.geometry)
                 if axis == 0:
-                    last = channels_are_last(one.shape, self.geometry.size)
-                    shape = (one.shape[-1], *one.shape[1:-1]) if last else one.shape[1:]
-                    self.image_seen.append(shape[-2] * shape[-1])
-                    self.maps, self.n_alone = True, None
-                    readings.setdefault("image", Reading(name, 0, None, shape, last))
-                    self.mixed |= not torch.equal(
-                        one.row(self.geometry.row), other.row(self.geometry.row)
-                    )
+                    self._map(name, one, other, moved.get(name), readings)
             elif name in tokens:
                 pair = tokens[name]
                 layout = self._output_layout(event, name, pair, inputs, later)
                 self.by_item.setdefault((event.class_name, name), (pair.n, layout))
-                self.known.append((pair.first, layout))
+                self.known.add(pair.first, layout)
                 self.ended.append((event.path, pair.n, layout))
+                self._doubt(layout.doubt)
                 if layout.image:
                     cut = slice(*layout.image)
                     shape = (len(range(pair.n)[cut]), one.shape[-1])
@@ -280,6 +256,37 @@ class Labeller:
                     shape = (len(range(pair.n)[slice(*layout.text)]), one.shape[-1])
                     readings.setdefault("text", Reading(name, pair.axis, layout.text, shape))
         return readings
+
+    def _map(
+        self,
+        name: str,
+        one: Print,
+        other: Print,
+        moved: Print | None,
+        readings: dict[Stream, Reading],
+    ) -> None:
+        """Read a feature map, batch axis first, as image."""
+        tokens = [sample for sample, layout in self.known.seen if layout.image == ALL]
+        row, size = self.geometry.row, self.geometry.size
+        last = channels_last(one, moved, row, size, self.usual, tokens)
+        shape = (one.shape[-1], *one.shape[1:-1]) if last else one.shape[1:]
+        if last is None:
+            self._doubt(f"channels and sides of a map {shape} cannot be told apart")
+        else:
+            readings.setdefault("image", Reading(name, 0, None, shape, last))
+        self.image_seen.append(shape[-2] * shape[-1])
+        self.maps, self.n_alone = True, None
+        self.mixed |= not torch.equal(one.row(row), other.row(row))
+
+    def told(self) -> list[str]:
+        """Sentences about what is left out."""
+        order = "image tokens do not come row by row; their grid is left out"
+        doubts = [f"{doubt}; it is left out" for doubt in self.doubts]
+        return doubts if self.in_order is not False else [*doubts, order]
+
+    def _doubt(self, doubt: str) -> None:
+        if doubt and doubt not in self.doubts:
+            self.doubts.append(doubt)
 
     def _output_layout(
         self,

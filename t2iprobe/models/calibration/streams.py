@@ -7,13 +7,23 @@ Cut = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Layout:
-    """Token positions of each stream in one tensor, as slice bounds; None where a stream is not in it."""
+    """Token positions of each stream in one tensor, as slice bounds; None where a stream is not in it.
+
+    `doubt` says why a stream that may be in it is left out.
+    """
 
     image: Cut | None = None
     text: Cut | None = None
+    doubt: str = ""
 
 
 ALL: Cut = (None, None)
+
+
+def bounds(cut: Cut, n: int) -> tuple[int, int]:
+    """First and one past the last position of a cut of n positions."""
+    first, last, _ = slice(*cut).indices(n)
+    return first, last
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class Geometry:
         rows: rows of the batch.
         row: the conditional row.
         text_leading: text tokens at the front that are the same for both prompts.
+        text_trailing: the same at the end.
         double_rows: rows of the batch for two prompts; None where batches fail.
         size: height and width of the image.
     """
@@ -54,5 +65,6 @@ class Geometry:
     rows: int
     row: int
     text_leading: int
+    text_trailing: int
     double_rows: int | None
     size: tuple[int, int]

@@ -43,16 +43,21 @@ def as_tokens(states: Print) -> Print:
     return Print((n, layers * width), states.sample[:, 0])
 
 
+def sampled_positions(shape: Sequence[int]) -> tuple[Tensor, ...]:
+    """Which positions of a feature map its fingerprint has: for each axis but the first, one index for each value."""
+    inner = torch.Size(shape[1:])
+    at = torch.arange(0, inner.numel(), max(1, inner.numel() // _MAP_VALUES))
+    return torch.unravel_index(at, inner)
+
+
 def fingerprint(tensor: Tensor) -> Print:
     """A small float32 sample of a tensor on the CPU."""
     values = tensor.detach()
     if (
         values.ndim >= 4
     ):  # by index: flattening would copy a large tensor whose axes are not in order
-        inner = values.shape[1:]
-        at = torch.arange(0, inner.numel(), max(1, inner.numel() // _MAP_VALUES))
-        where: tuple[Any, ...] = torch.unravel_index(at.to(values.device), inner)
-        values = values[(slice(None), *where)]
+        where: tuple[Any, ...] = sampled_positions(values.shape)
+        values = values[(slice(None), *(at.to(values.device) for at in where))]
     elif values.ndim >= 1:
         values = values[..., :CHANNELS]
     return Print(tuple(tensor.shape), values.to("cpu", torch.float32, copy=True))

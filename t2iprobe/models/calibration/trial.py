@@ -12,6 +12,7 @@ import torch
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calibration.calls import call_pipeline
 from t2iprobe.models.calibration.failures import CALL_ERRORS, explain
+from t2iprobe.models.calibration.nudge import Nudges
 from t2iprobe.models.calibration.replay import kept, replayed
 from t2iprobe.models.calibration.trace import Trace, Tracer
 from t2iprobe.models.hush import noted
@@ -84,6 +85,7 @@ class ShortCalls:
         steered: of the other on the pictures of the first; None where one denoiser makes all of them.
         double: of both in a batch; None where batches fail.
         turned: of both in the other order; None where batches fail.
+        nudges: the calls of the first, to be made again.
         notes: what a user should know.
     """
 
@@ -92,6 +94,7 @@ class ShortCalls:
     steered: Trace | None
     double: Trace | None
     turned: Trace | None
+    nudges: Nudges
     notes: list[str]
 
 
@@ -105,6 +108,7 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
         layers = [path for _, members in lists for path in members]
         sites[name] = layers + norms_outside(module, layers)
     tracer = Tracer(model, sites, detail=4)
+    nudges = Nudges(model, tracer)
 
     def trace(prompts: Sequence[str], kind: str, steps: int | None) -> Trace:
         def call() -> Any:
@@ -119,7 +123,7 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             ("latent", "np"), (SHORT_STEPS, None)
         ):  # the last: the rehearsal
             try:
-                with kept(relayed) as outputs:
+                with kept(relayed) as outputs, nudges.keeping():
                     first = trace(PROMPTS[:1], kind, steps)
             except CALL_ERRORS as error:
                 if (kind, steps) == ("np", None):
@@ -136,7 +140,7 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
         except CALL_ERRORS as error:
             notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
-    return ShortCalls(first, second, steered, double, turned, notes)
+    return ShortCalls(first, second, steered, double, turned, nudges, notes)
 
 
 def _slow_format(model: Model) -> list[str]:
