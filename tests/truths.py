@@ -136,7 +136,12 @@ UNSEEN = {
     "alt_diffusion": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
     "versatile": Truth("mid_block", lambda out: out, SECOND_HALF, component="image_unet"),
     "vq_diffusion": Truth("transformer_blocks.1", lambda out: out, slice(1, 2)),
-    "stable_unclip": Truth("mid_block", lambda out: out, SECOND_HALF, component="unet"),
+    "stable_unclip": Truth(
+        "mid_block.attentions.0.transformer_blocks.0",
+        lambda out: out,
+        SECOND_HALF,
+        component="unet",
+    ),
     "unidiffuser": Truth(
         "transformer.transformer_in_blocks.0", lambda out: out[:, -64:], ALL, component="unet"
     ),
