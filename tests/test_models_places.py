@@ -4,6 +4,7 @@ What is captured is compared with what the blocks wrote down themselves; what no
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -67,6 +68,46 @@ class Row(Painter):
                 own = (image[self.rows], stream[:, places["t"]][self.rows])
                 self.log.append(Truth(self.step, name, *own))
         return self.paint(stream[:, places["i"]][:, self.order.argsort()])
+
+
+class Attending(nn.Module):
+    """A block for the image and what stands beside it; it looks at the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.look = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.read = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, stream: Tensor, words: Tensor) -> Tensor:
+        normed = self.norm(stream)
+        stream = stream + self.look(normed, normed, normed)[0]
+        return stream + self.read(self.norm(stream), words, words)[0]
+
+
+class Beside(Painter):
+    """An image with other tokens beside it: r registers, n the noise level, l the image at half the resolution."""
+
+    def __init__(self, parts: str) -> None:
+        super().__init__(Design(registers=3))
+        self.parts = parts
+        self.trunk = nn.ModuleList([Attending() for _ in range(3)])
+
+    def forward(self, picture: Tensor, words: Tensor, level: Tensor, perturbed: int = 0) -> Tensor:
+        noise = self.level(level.reshape(-1, 1))[:, None]
+        tokens = self.embed(patches(picture)) + noise
+        coarse = tokens.view(-1, 2, 2, 2, 2, WIDTH).mean((2, 4)).flatten(1, 2)
+        registers = self.memory.expand(len(tokens), -1, -1)
+        known = {"i": tokens, "n": noise, "l": coarse, "r": registers}
+        stream = torch.cat([known[part] for part in self.parts], 1)
+        first = sum(known[part].shape[1] for part in self.parts.split("i")[0])
+        for index, block in enumerate(self.trunk):
+            stream = block(stream, self.read(words))
+            image = stream[:, first : first + 16]
+            if self.log is not None:
+                own = (image[self.rows], words[self.rows])
+                self.log.append(Truth(self.step, f"trunk.{index}", *own))
+        return self.paint(image)
 
 
 class Square(nn.Module):
@@ -176,10 +217,71 @@ def test_other_tokens_stand_anywhere_in_a_joint_stream(parts: str, template: str
     assert calibrated(model).notes == []
 
 
-def test_the_same_image_twice_is_not_read() -> None:
-    told = "an image of 16 or 64 or 4 tokens fits at several places among 64"
-    with pytest.raises(SiteError, match=told):
-        plan_capture(made(Row("ist")))
+@pytest.mark.parametrize("parts", ["rit", "tir", "irt"])
+def test_a_text_that_is_mixed_before(parts: str) -> None:
+    """All its states follow the prompt then, those of the template too."""
+    attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def mixed(words: Tensor) -> Tensor:
+        return words + attention(words, words, words)[0]
+
+    model = made(Row(parts, read=mixed), TEMPLATE)
+    batch, log = captured(model)
+    for truth in log:
+        check_image(batch, truth)
+        check_text(batch, truth, colours(model))
+    assert calibrated(model).notes == []
+
+
+@pytest.mark.parametrize("parts", ["ri", "ir", "li", "il", "ni", "in"])
+def test_other_tokens_beside_an_image_that_looks_at_the_text(parts: str) -> None:
+    model = made(Beside(parts))
+    batch, log = captured(model)
+    for truth in log:
+        check_image(batch, truth)
+    assert calibrated(model).notes == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "order", "told"),
+    [
+        ("ist", RASTER, "several places among 64"),
+        ("ltsi", RASTER, "several places among 68"),  # no matter that the small one stands alone
+        (
+            "lit",
+            RASTER.flip(0),
+            "no place among 52",
+        ),  # what tells it from the small one is its order
+    ],
+)
+def test_an_image_that_may_be_elsewhere_is_not_read(parts: str, order: Tensor, told: str) -> None:
+    with pytest.raises(SiteError, match=f"an image of 16 or 64 or 4 tokens fits at {told}"):
+        plan_capture(made(Row(parts, order)))
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "stream", "cut"),
+    [
+        (
+            "unidiffuser",
+            "transformer.transformer_in_blocks.0",
+            "text",
+            (2, -64),
+        ),  # two noise levels
+        ("omnigen", "layers.0", "text", (0, -4)),  # the noise level between text and image
+        (
+            "amused",
+            "down_block.attention_blocks.0",
+            "image",
+            (None, None),
+        ),  # a pooled text is in it
+    ],
+)
+def test_tokens_of_families_are_where_their_code_puts_them(
+    tiny_model: Any, family: str, path: str, stream: Any, cut: Any
+) -> None:
+    (found,) = calibrated(tiny_model(family)).denoisers.values()
+    assert found.readings[path][stream].cut == cut
 
 
 def test_a_text_that_fits_nowhere_is_left_out() -> None:

@@ -57,7 +57,8 @@ class Denoiser:
         segments: where the encoders' tokens are among the text states.
         states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
         moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
-        in_order: whether image tokens come row by row, as far as it can be told.
+        in_order: whether image tokens come row by row, as far as it can be told: pictures that a pipeline has packed
+            itself are taken to.
         notes: sentences for the user.
     """
 

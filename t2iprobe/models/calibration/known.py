@@ -62,7 +62,7 @@ class Known:
 
     def with_text(self, pair: Tokens, told: Layout) -> Layout:
         """A layout in which the text was not told, with an earlier text that is found in a tensor without an image."""
-        if told.image:
+        if pair.moved is None or pair.follows().any():
             return told
         for sample, layout in reversed(self.seen):
             if layout.text and not layout.image:

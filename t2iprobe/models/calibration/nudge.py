@@ -18,9 +18,9 @@ from t2iprobe.models.calibration.grid import channels_are_last, rectangle
 from t2iprobe.models.calibration.trace import Event, Tracer
 from t2iprobe.models.model import Model, forward_names
 
-STRENGTHS = (0.02, 0.16, 1.28, 10.24)
+STRENGTHS = (0.1, 0.8, 6.4, 51.2)
 """Standard deviations that are added to the top left, top right, bottom left and bottom right quarter, in units of the
-picture's own."""
+picture's own: the least is far more than half precision rounds off, also beside codes of the position."""
 
 _KEPT = 4
 """Calls of each denoiser that are kept."""

@@ -70,12 +70,12 @@ def _image(pair: Tokens, counts: tuple[int, ...], geometry: Geometry) -> Span | 
         whole = follows.all() and n in counts and (pair.moved is not None or n != geometry.n_text)
         return (0, n) if whole else None
     runs = _runs(spare)
-    exact = [run for run in runs if run[1] - run[0] in counts]
-    largest = max((stop - start for start, stop in exact), default=0)
-    fits = [run for run in exact if run[1] - run[0] == largest]
-    if not fits and pair.moved is not None:
+    longest = max(stop - start for start, stop in runs)
+    if longest in counts:
+        fits = [run for run in runs if run[1] - run[0] == longest]
+    elif pair.moved is not None:
         fits = _in_quarters(pair, runs, counts, geometry.size)
-    elif not fits:
+    else:
         fits = _beside_text(spare, counts, geometry.n_text)
     if len(fits) == 1:
         return fits[0]
@@ -92,18 +92,17 @@ def _runs(mask: Tensor) -> list[Span]:
 def _in_quarters(
     pair: Tokens, runs: list[Span], counts: tuple[int, ...], size: tuple[int, int]
 ) -> list[Span]:
-    """Places of the largest image within runs that are longer, where every quarter of it changes as it should."""
-    for n in sorted(counts, reverse=True):
-        fits = [
-            (start, start + n)
-            for first, stop in runs
-            for start in range(first, stop - n + 1)
-            if ordered(pair.change()[start : start + n], size)
-        ]
-        if fits:
-            best = [share(pair.change()[slice(*fit)], size) or 0 for fit in fits]
-            return [fit for fit, own in zip(fits, best, strict=True) if own == max(best)]
-    return []
+    """Places of the largest possible image within longer runs, where every quarter of it changes as it should."""
+    longest = max(stop - start for start, stop in runs)
+    n = max((own for own in counts if own < longest), default=longest)
+    change = pair.change()
+    shares = {
+        (start, start + n): share(change[start : start + n], size) or 0
+        for first, stop in runs
+        for start in range(first, stop - n + 1)
+    }
+    best = max(shares.values())
+    return [span for span, own in shares.items() if own == best >= _ORDERED]
 
 
 def _beside_text(spare: Tensor, counts: tuple[int, ...], n_text: int) -> list[Span]:
