@@ -80,7 +80,10 @@ def answers(
     for file in plain.glob("*/*.safetensors"):
         shutil.copy(file, both / file.parent.name / f"{file.stem}.fp16.safetensors")
     names = dict.fromkeys(("sd15", "shards", "configs", "asked", "fresh"), plain)
-    server, requests = stub_hub.serve(names | {"both": both})
+    modular = both.parent / "modular"
+    modular.mkdir()
+    (modular / "modular_model_index.json").write_text("{}")
+    server, requests = stub_hub.serve(names | {"both": both, "modular": modular})
     threading.Thread(target=server.serve_forever, daemon=True).start()
     where = {
         "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
@@ -108,6 +111,7 @@ def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
         ("shards", "tiny/shards", {"revision": stub_hub.COMMIT}),
         ("variant", "tiny/both", {"variant": "fp16"}),
         ("single", "tiny/configs", {"single_file": str(next((plain / "unet").glob("*.safe*")))}),
+        ("modular", "tiny/modular", {}),
         ("gated", "gated/x", {}),
         ("absent", "absent/x", {}),
         ("private", "private/x", {}),
@@ -115,7 +119,7 @@ def _ask_everything(where: dict[str, str], plain: Path) -> dict[str, Any]:
         ("huge", "huge/sd15", {}),
     ]
     loud = {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1"}
-    cases += by_command("gated/x") + by_command("absent/x")
+    cases += by_command("gated/x") + by_command("absent/x") + by_command("tiny/modular")
     cases += by_command("tiny/sd15", "--revision=nonsense") + by_command("huge/sd15")
     first, written = ask(cases, **where, **loud, HF_TOKEN="hf_goodsecret")
     limited: list[tuple[str, str, dict[str, Any]]] = [
@@ -153,6 +157,7 @@ def test_a_repository_is_fetched_and_loaded(answers: dict[str, Any]) -> None:
 
 def test_every_failure_has_its_own_line_and_next_step(answers: dict[str, Any]) -> None:
     expected = {
+        "modular": "tiny/modular has no model_index.json, as modular pipelines",
         "gated": "gated/x is gated; ask for access at",
         "absent": "absent/x is not on the hub, or it is private; check the spelling",
         "private": "private/x is not on the hub, or it is private; check the spelling",
@@ -175,6 +180,7 @@ def test_the_command_line_says_it_in_one_line_and_exits_with_2(answers: dict[str
     ends = {
         "gated/x": "set HF_TOKEN to one that has it",
         "absent/x": "check the spelling, or set HF_TOKEN",
+        "tiny/modular": "whole diffusers pipeline",
         "tiny/sd15 --revision=nonsense": "leave --revision out or name an existing one",
         "tiny/fresh": "log in again or unset it",
         "other/x": "the hub cannot be asked; unset HF_HUB_OFFLINE",
@@ -190,7 +196,7 @@ def test_the_command_line_says_it_in_one_line_and_exits_with_2(answers: dict[str
         assert line.startswith("t2iprobe: error: ")
         assert line.endswith(f"{end}\n"), line
         assert line.count("\n") == 1, line
-    assert len(set(said.values())) == 7
+    assert len(set(said.values())) == 8
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ EVERYWHERE: dict[str, tuple[Change, str]] = {
     "class a number": (edit(INDEX, _class_name=3), "names no pipeline class"),
     "class of a model": (edit(INDEX, _class_name="UNet2DConditionModel"), "no class of a pipeline"),
     "component a number": (edit(INDEX, unet=["diffusers", 3]), "has to be [library, class]"),
-    "component a word": (edit(INDEX, unet="unet"), "has no unet, which StableDiffusionPipeline"),
+    "component a word": (edit(INDEX, unet="unet"), "unet has to be [library, class]"),
     "class of more parts": (
         edit(INDEX, _class_name="StableDiffusionXLPipeline"),
         "text_encoder_2, tokenizer_2",

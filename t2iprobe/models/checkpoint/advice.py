@@ -9,7 +9,8 @@ from t2iprobe.errors import ModelError, first_line
 from t2iprobe.models.checkpoint.hub import missing_files
 from t2iprobe.models.checkpoint.identity import quantisation
 from t2iprobe.models.checkpoint.jsonfile import read_mapping
-from t2iprobe.models.checkpoint.single_file import header
+from t2iprobe.models.checkpoint.mistyped import mistyped
+from t2iprobe.models.checkpoint.single_file import component_class, header
 from t2iprobe.models.settings import LoadSettings
 
 AGAIN = "copy or download the whole folder again"
@@ -46,12 +47,20 @@ def why_not_loaded(
         error: what diffusers or transformers raised.
         heard: what they said meanwhile.
     """
+    import diffusers
+
     text = first_line(error, 300)
     custom = "custom code" in str(error) or "trust_remote_code" in str(error)
     if custom and any(folder.rglob("*.py")):
         return "it brings Python code of its own; read it, then pass --trust-remote-code"
+    kind = index["_class_name"]
+    if isinstance(kind, str) and not hasattr(diffusers, kind):
+        return f"diffusers {diffusers.__version__} has no pipeline class {kind}{_versions(index)}; update diffusers"
+    loading = _loading(index, error)
+    wrong = loading and mistyped(folder / loading, component_class(index[loading]))
     if isinstance(error, AttributeError) or "has no class" in text or "has no attribute" in text:
-        return f"{text}{_versions(index)}"
+        part = f"its {loading} ({index[loading][-1]}): " if loading else ""
+        return _component(loading, index, wrong) if wrong else f"{part}{text}{_versions(index)}"
     missing = missing_files(folder)
     if missing:
         return f"{missing[0]} is missing ({len(missing)} in all); {AGAIN}"
@@ -60,12 +69,18 @@ def why_not_loaded(
         or _quantised(folder, text)
         or _other_variant(folder, settings)
         or _other_sizes(text, heard)
-        or _component(text, index, error)
+        or _component(loading, index, wrong or text)
     )
 
 
-def _component(text: str, index: Mapping[str, Any], error: BaseException) -> str:
-    """The error with the component that was being loaded, which diffusers does not say but its frames know."""
+def _component(loading: str | None, index: Mapping[str, Any], why: str) -> str:
+    if loading is None:
+        return why
+    return f"its {loading} ({index[loading][-1]}) cannot be loaded: {why}; {AGAIN}"
+
+
+def _loading(index: Mapping[str, Any], error: BaseException) -> str | None:
+    """The component that was being loaded, which diffusers does not say but its frames know."""
     loading = None
     cause: BaseException | None = error
     while cause is not None:
@@ -76,9 +91,7 @@ def _component(text: str, index: Mapping[str, Any], error: BaseException) -> str
                 loading = name
             trace = trace.tb_next
         cause = cause.__cause__
-    if loading is None:
-        return text
-    return f"its {loading} ({index[loading][-1]}) cannot be loaded: {text}; {AGAIN}"
+    return loading
 
 
 def _versions(index: Mapping[str, Any]) -> str:

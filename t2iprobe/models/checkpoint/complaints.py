@@ -25,13 +25,14 @@ def complaints() -> Iterator[list[str]]:
 
 @contextmanager
 def plain_exceptions() -> Iterator[None]:
-    """Turn what the tokenizers library raises, `Exception` itself and no subclass, into a ValueError."""
+    """Turn errors that are no subclass of a usual one into a ValueError: of tokenizers and of checked configs."""
     try:
         yield
     except Exception as error:
-        if type(error) is not Exception:
+        if type(error) is not Exception and "StrictDataclass" not in type(error).__name__:
             raise
-        raise ValueError(str(error)) from error
+        lines = str(error).splitlines() or [""]
+        raise ValueError(lines[-1].strip()) from error
 
 
 @contextmanager

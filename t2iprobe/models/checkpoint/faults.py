@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.advice import AGAIN
-from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.jsonfile import is_component, no_component, read_mapping
 from t2iprobe.models.checkpoint.single_file import module_classes
 
 _NOT_A_VOCABULARY = frozenset(
@@ -41,7 +41,7 @@ _ROW_OF_MISSING = re.compile(r"^(\S.*?)\s*\|\s*MISSING\b", re.MULTILINE)
 def check_index(
     name: str, kind: type | None, index: Mapping[str, Any], given: Collection[str]
 ) -> None:
-    """Refuse a model_index.json without a component that its class cannot be built without.
+    """Refuse a model_index.json that lacks a component its class needs, or has something else in its place.
 
     Args:
         name: what the user called the checkpoint.
@@ -50,7 +50,7 @@ def check_index(
         given: components that come from elsewhere.
 
     Raises:
-        ModelError: one is lacking.
+        ModelError: one is lacking, or is no pair of a library and a class.
     """
     if kind is None:
         return
@@ -69,6 +69,9 @@ def check_index(
         raise ModelError(
             f"model_index.json of {name} has no {' and no '.join(lacking)}, which {kind.__name__} needs; {AGAIN}"
         )
+    for part in (*needed, *optional):
+        if part in index and part not in given and not is_component(index[part]):
+            raise ModelError(no_component(f"model_index.json of {name}", part, index[part]))
 
 
 def check_configs(

@@ -188,6 +188,11 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
         return f"{name} is gated; ask for access at https://huggingface.co/{name} and set HF_TOKEN to one that has it"
     if has(errors.RevisionNotFoundError):
         return f"{name} has no revision {settings.revision!r}; leave --revision out or name an existing one"
+    if has(errors.EntryNotFoundError) and not has(errors.LocalEntryNotFoundError):
+        return (
+            f"{name} has no model_index.json, as modular pipelines and collections of weights have none; give the id of"
+            " a whole diffusers pipeline"
+        )
     if has(errors.RepositoryNotFoundError) or status == 404:
         return f"{name} is not on the hub, or it is private; check the spelling, or set HF_TOKEN"
     if status == 401 and _has_token():

@@ -25,3 +25,22 @@ def read_mapping(file: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError(f"{file} holds no settings but a JSON {type(value).__name__}; {again}")
     return value
+
+
+def is_component(value: Any) -> bool:
+    """Whether an entry of model_index.json is a component: a pair of two names, or of two nulls."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and (all(isinstance(x, str) and x for x in value) or value == [None, None])
+    )
+
+
+def no_component(file: str, part: str, value: Any) -> str:
+    """One line for an entry of model_index.json that should be a component and is something else."""
+    got = json.dumps(value)
+    got = got if len(got) <= 60 else f"{got[:59]}…"
+    return (
+        f"{file}: {part} has to be [library, class], or [null, null] where it is left out; it is {got}; copy or"
+        " download the file again"
+    )

@@ -22,8 +22,9 @@ from t2iprobe.models.checkpoint.faults import (
 )
 from t2iprobe.models.checkpoint.hub import fetch, fetch_configs
 from t2iprobe.models.checkpoint.identity import identify
-from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.jsonfile import is_component, no_component, read_mapping
 from t2iprobe.models.checkpoint.lora import load_lora, lora_file
+from t2iprobe.models.checkpoint.meant import check_meant
 from t2iprobe.models.checkpoint.names import local_folder
 from t2iprobe.models.checkpoint.schedulers import change_scheduler
 from t2iprobe.models.checkpoint.single_file import header, load_parts, parts_in
@@ -62,6 +63,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         MissingExtra: the checkpoint needs a library that is not installed.
     """
     settings = settings or LoadSettings()
+    check_meant(name, settings)
     if settings.single_file is None and Path(name).expanduser().is_file():
         settings = replace(settings, single_file=Path(name).expanduser())
     hush()
@@ -178,6 +180,7 @@ def find_configs(name: str, settings: LoadSettings) -> Path:
     Raises:
         ModelError: there is no such zoo model, folder or repository, or a file that goes with it cannot be read.
     """
+    check_meant(name, settings)
     if settings.single_file is not None:
         header(settings.single_file)
     if settings.lora is not None:
@@ -193,36 +196,28 @@ def read_index(folder: Path) -> dict[str, Any]:
     """
     file = folder / "model_index.json"
     if not file.is_file():
-        part = (
-            " (this looks like one component of a pipeline)"
-            if (folder / "config.json").is_file()
-            else ""
-        )
+        looks = {
+            "modular_model_index.json": "a modular pipeline, which has no call of its own",
+            "config.json": "one component of a pipeline",
+        }
+        kind = next((what for name, what in looks.items() if (folder / name).is_file()), None)
+        part = f" (this looks like {kind})" if kind else ""
         raise ModelError(
             f"{folder} has no model_index.json{part}; give the folder of a whole diffusers pipeline"
         )
     index = read_mapping(file)
     kind = index.get("_class_name")
-    if not isinstance(kind, str) and not (isinstance(kind, list) and is_component(kind)):
+    if not isinstance(kind, str) and not (is_component(kind) and kind != [None, None]):
         raise ModelError(f"{file} names no pipeline class (_class_name)")
     for name, value in index.items():
         half = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
-        if half and not is_component(value):  # two numbers are a setting
-            raise ModelError(f"{file}: {name} has to be [library, class], it is {value}")
+        if (half or (folder / name).is_dir()) and not is_component(value):  # else a setting
+            raise ModelError(no_component(str(file), name, value))
     return index
 
 
 def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def is_component(value: Any) -> bool:
-    """Whether an entry of model_index.json is a component: a pair of two names, or of two nulls."""
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and (all(isinstance(x, str) for x in value) or value == [None, None])
-    )
 
 
 def build_pipeline(

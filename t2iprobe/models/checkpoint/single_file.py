@@ -15,6 +15,7 @@ import torch
 from t2iprobe.errors import ModelError, first_line
 from t2iprobe.models.checkpoint.complaints import complaints
 from t2iprobe.models.checkpoint.hub import missing_files
+from t2iprobe.models.checkpoint.jsonfile import is_component
 from t2iprobe.models.model import TIMESTEP_NAMES
 from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
@@ -117,17 +118,22 @@ def parts_in(file: Path, index: Mapping[str, Any]) -> dict[str, type]:
 
 def module_classes(index: Mapping[str, Any]) -> dict[str, type]:
     """The classes of the components that a pipeline takes from diffusers and transformers."""
+    found = {name: component_class(entry) for name, entry in index.items()}
+    return {
+        name: kind for name, kind in found.items() if kind and issubclass(kind, torch.nn.Module)
+    }
+
+
+def component_class(entry: Any) -> type | None:
+    """The class that an entry of model_index.json names in one of the two libraries; None for any other."""
     import diffusers
     import transformers
 
     libraries = {"diffusers": diffusers, "transformers": transformers}
-    found: dict[str, type] = {}
-    for name, entry in index.items():
-        if isinstance(entry, list) and len(entry) == 2 and entry[0] in libraries:
-            kind = getattr(libraries[entry[0]], str(entry[1]), None)
-            if isinstance(kind, type) and issubclass(kind, torch.nn.Module):
-                found[name] = kind
-    return found
+    if not is_component(entry) or entry[0] not in libraries:
+        return None
+    kind = getattr(libraries[entry[0]], entry[1], None)
+    return kind if isinstance(kind, type) else None
 
 
 def _is_denoiser(kind: type) -> bool:

@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 from t2iprobe.errors import first_line
-from t2iprobe.models.checkpoint.complaints import complaints
+from t2iprobe.models.checkpoint.complaints import complaints, plain_exceptions
 from t2iprobe.models.checkpoint.faults import check_configs
-from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.jsonfile import is_component, read_mapping
 from t2iprobe.models.checkpoint.loading import (
     apply_settings,
     build_pipeline,
-    is_component,
     read_index,
     ready,
 )
+from t2iprobe.models.checkpoint.mistyped import mistyped
 from t2iprobe.models.checks.classes import NoClass, check_own_code, find_class
 from t2iprobe.models.checks.light import light
 from t2iprobe.models.checks.shortcuts import shorten
@@ -73,12 +73,14 @@ def skeleton(name: str, folder: Path, trusted: bool = False) -> Skeleton:
         try:
             kind = find_class(folder / part, str(value[0]), str(value[1]))
             if issubclass(kind, nn.Module):
-                _add(found, part, kind, settings)
+                with plain_exceptions():
+                    _add(found, part, kind, settings)
         except NoClass as reason:
             found.missing[part] = str(reason)
         except _BUILD_ERRORS as error:
             found.modules.pop(part, None)
-            found.missing[part] = f"{value[1]} cannot be built from {config}: {first_line(error)}"
+            why = mistyped(folder / part, kind) or first_line(error)
+            found.missing[part] = f"{value[1]} cannot be built from {config}: {why}"
     return found
 
 
