@@ -36,30 +36,32 @@ class OneModel(LoadSettings):
 
 
 @dataclass(frozen=True)
-class RunConfig(LoadSettings):
-    """One run: a model, a task family, what to read, and how to judge it."""
+class RunSettings:
+    """What a run asks for, the most used first: the help of the commands keeps this order."""
 
     model: str = DEFAULT_MODEL
     """A model of the embedded zoo (`t2iprobe models`), a local diffusers folder, a hub id, or a .safetensors file."""
-    config: Path | None = None
-    """A YAML file of settings under the same names; the command line wins over it."""
     family: str = "shapes-pair"
     """A built-in task family (`t2iprobe families`) or a path to a YAML file."""
-    out: Path | None = None
-    """The run folder; runs/<model>-<family> when not given."""
     tasks: int = 192
     """Number of tasks to draw from the family."""
     seeds: int = 4
     """Images per task, each with a noise seed of its own."""
-    seed: int = 0
-    """Seed of the whole run: which tasks, which noise, which folds."""
-    batch_size: int = 16
-    """Images generated at a time at most, in whole tasks. Batches are fixed by the task list, so results do not depend
-    on interruptions."""
-    at: str = "0,0.25,0.5,0.75,1"
-    """Denoising steps to read: fractions of the schedule, e.g. 0,0.5,1, or step indices, e.g. 2,5,9."""
+    out: Path | None = None
+    """The run folder; runs/<model>-<family> when not given."""
+    budget: str | None = None
+    """End within this time, the report included, with as many whole tasks as fit: 90s, 30m or 1h30m. The same command
+    again makes more of them."""
+    config: Path | None = None
+    """A YAML file of settings under the same names; the command line wins over it."""
     sites: tuple[str, ...] = ("default",)
     """Where to read: default, all, or globs over site names, e.g. 'transformer.*' (`t2iprobe inspect` lists them)."""
+    at: str = "0,0.25,0.5,0.75,1"
+    """Denoising steps to read: fractions of the schedule, e.g. 0,0.5,1, or step indices, e.g. 2,5,9."""
+    batch_size: int = 16
+    """Images generated at a time at most, in whole tasks; the task list fixes the batches."""
+    seed: int = 0
+    """Seed of the whole run: which tasks, which noise, which folds."""
     scorer: str = "pixels"
     """The judge of the images."""
     probe: str = "ridge"
@@ -68,9 +70,11 @@ class RunConfig(LoadSettings):
     """Cross-validation folds; no scene is ever in two of them."""
     resamples: int = 2000
     """Bootstrap resamples and permutations behind every interval and p-value."""
-    budget: str | None = None
-    """End within this time, the report included, with as many whole tasks as fit: 90s, 30m or 1h30m. The same command
-    again makes more of them."""
+
+
+@dataclass(frozen=True)
+class RunConfig(LoadSettings, RunSettings):
+    """One run: a model, a task family, what to read, and how to judge it. Of two bases the last one's fields lead."""
 
     def __post_init__(self) -> None:
         """Reject numbers that cannot be meant.
@@ -157,7 +161,9 @@ def check_same(stored: dict[str, Any], asked: dict[str, Any], folder: Path) -> N
     if len(stored.keys() & asked.keys()) < len(stored.keys() | asked.keys()) / 2:
         raise ConfigError(f"{folder} holds a run of another kind: give another --out")
     if changed:
+        grow = {"tasks", "seeds"} & {k for k in stored if stored[k] != asked.get(k)}
+        why = "folds and batches are drawn for all tasks at once, so a run does not grow; "
         raise ConfigError(
-            f"{folder} holds a run with other settings ({'; '.join(changed)}): "
+            f"{folder} holds a run with other settings ({'; '.join(changed)}): {why if grow else ''}"
             "give the same settings to continue it, or another --out for a new run"
         )

@@ -20,6 +20,8 @@ from t2iprobe.errors import DataError
 from t2iprobe.provenance import git_commit, versions
 
 SCHEMA_VERSION = 1
+_PARTS = ("settings", "stages")
+_MENDED = "put a copy back, or make the run again in another folder"
 Row = dict[str, Any]
 
 
@@ -53,7 +55,11 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: is {path.parent} a run folder?") from None
     except json.JSONDecodeError as error:
-        raise DataError(f"{path} is not valid JSON (line {error.lineno}): {error.msg}") from None
+        raise DataError(
+            f"{path} was cut or changed, it is not valid JSON (line {error.lineno}: {error.msg}): {_MENDED}"
+        ) from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} was cut or changed, it is no text: {_MENDED}") from None
 
 
 def write_table(path: Path, rows: list[Row]) -> None:
@@ -159,9 +165,12 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         """The content of run.json."""
         value = read_json(self.manifest_path)
-        if not isinstance(value, dict) or not {"settings", "stages"} <= value.keys():
-            raise DataError(f"{self.manifest_path} is not the description of a run")
-        return value
+        parts = [value.get(name) for name in _PARTS] if isinstance(value, dict) else [None]
+        if not all(isinstance(part, dict) for part in parts):
+            raise DataError(
+                f"{self.manifest_path} is not the description of a run ({', '.join(_PARTS)}): {_MENDED}"
+            )
+        return dict(value)
 
     def update(self, **parts: Any) -> None:
         """Replace top-level entries of run.json."""

@@ -1,62 +1,24 @@
 """Prompts cut by a text encoder: what it lost is undefined there, and the numbers of the run go on."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from worded_run import CONFIG, SITES, encoders, written
 
-from t2iprobe.config import RunConfig, resolved
 from t2iprobe.probes.crossfit import cross_predict
-from t2iprobe.stages import correlate, drawing, probe, report
-from t2iprobe.stages.activations import Entry, Key, shard_metadata, write_shard
+from t2iprobe.stages import drawing, report
+from t2iprobe.stages.activations import Key
 from t2iprobe.stages.array import probe as probe_one
 from t2iprobe.stages.cuts import Cuts
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.targets import ALL, Targets
-from t2iprobe.store import Row, RunFolder, read_json, read_table, write_table
-
-CONFIG = RunConfig(tasks=48, seeds=1, folds=4, resamples=99)
-SITES = ("text_encoder.layers.0:text/mean", "text_encoder_2.layers.0:text/mean", "transformer.conditioning:text/mean",
-         "transformer.blocks.0:image/mean@0")  # fmt: skip
+from t2iprobe.store import Row, read_json, read_table
 
 
 @pytest.fixture(scope="module")
 def drawn() -> RunTasks:
     return drawing.draw(CONFIG, None)
-
-
-def encoders(drawn: RunTasks, lost: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, Any]]:
-    """What two encoders made of every prompt; `lost` is task id -> encoder -> constituents."""
-    tokens: dict[str, Any] = {"text_encoder": {}, "text_encoder_2": {}}
-    return {task.id: {"tokens": tokens, "lost": lost.get(task.id, {})} for task in drawn.tasks}
-
-
-def written(
-    path: Path, drawn: RunTasks, lost: dict[str, dict[str, list[str]]]
-) -> tuple[RunFolder, list[Row]]:
-    """A run whose activations are the words themselves at every site, up to the report."""
-    folder = RunFolder.open(path, resolved(CONFIG))
-    n = len(drawn.tasks)
-    folder.update(counts={"images_asked": n, "images_done": n})
-    drawing.write(folder, drawn, encoders(drawn, lost))
-    targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
-    words = targets.Y[:, [name.startswith("slot/") for name in targets.column_groups]]
-    values = torch.tensor(words, dtype=torch.float32)
-    entries = [Entry(task.id, 0, "") for task in drawn.tasks]
-    facts = shard_metadata(entries, {}, encoders(drawn, lost))
-    folder.shard(0).parent.mkdir()
-    write_shard(folder.shard(0), dict.fromkeys(SITES, values), facts)
-    right = {f"ok_{name}": True for name in drawn.family.names}
-    scores = [
-        {"task_id": task.id, "image_index": 0, "outcome": "right" if at % 3 else "wrong", "reason": ""} | right
-        for at, task in enumerate(drawn.tasks)
-    ]  # fmt: skip
-    write_table(path / "scores.parquet", scores)
-    for stage in (probe, correlate):
-        stage.run(folder, CONFIG)
-    return folder, read_table(path / "probes.parquet")
 
 
 def row_of(rows: list[Row], site: str, coding: str, constituent: str) -> Row:
@@ -70,7 +32,8 @@ def test_what_every_prompt_lost_is_undefined_in_that_encoder_alone(
     tmp_path: Path, drawn: RunTasks
 ) -> None:
     lost = {task.id: {"text_encoder": ["color2", "shape2"]} for task in drawn.tasks}
-    folder, rows = written(tmp_path / "run", drawn, lost)
+    folder = written(tmp_path / "run", drawn, lost)
+    rows = read_table(folder.path / "probes.parquet")
     for name in ("color2", "shape2"):
         row = row_of(rows, SITES[0], "slot", name)
         assert (row["r2"], row["accuracy"], row["n_tasks_cut"]) == (None, None, 48)
@@ -98,7 +61,8 @@ def test_without_any_encoder_that_reads_all_the_report_says_why(
         "text_encoder": ["color2"],
         "text_encoder_2": ["color2", "shape2"],
     }
-    folder, rows = written(tmp_path / "run", drawn, {task.id: both for task in drawn.tasks})
+    folder = written(tmp_path / "run", drawn, {task.id: both for task in drawn.tasks})
+    rows = read_table(folder.path / "probes.parquet")
     row = row_of(rows, SITES[2], "slot", "color2")
     assert (row["r2"], row["reason"]) == (None, "prompts are cut before color2")
     assert row_of(rows, SITES[2], "slot", "shape2")["r2"] > 0.9
@@ -113,9 +77,8 @@ def test_without_any_encoder_that_reads_all_the_report_says_why(
 def test_tasks_that_lost_it_are_left_out_and_counted(tmp_path: Path, drawn: RunTasks) -> None:
     """The oracle is a probe of the tasks that are left, alone."""
     gone = {task.id for task in drawn.tasks[::4]}
-    _, rows = written(
-        tmp_path / "run", drawn, {task: {"text_encoder": ["shape2"]} for task in gone}
-    )
+    folder = written(tmp_path / "run", drawn, {task: {"text_encoder": ["shape2"]} for task in gone})
+    rows = read_table(folder.path / "probes.parquet")
     row = row_of(rows, SITES[0], "slot", "shape2")
     assert (row["n_tasks"], row["n_images"], row["n_tasks_cut"]) == (36, 36, 12)
     left = [at for at, task in enumerate(drawn.tasks) if task.id not in gone]

@@ -25,6 +25,7 @@ from torch import nn
 from t2iprobe.cli import main
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.calibration.streams import Reading
+from t2iprobe.models.checkpoint.loading import load_model
 from t2iprobe.models.checks import inspect as checks_inspect
 from t2iprobe.models.checks import light, shortcuts, small
 from t2iprobe.models.checks.handed import Reached, _taps
@@ -464,3 +465,17 @@ def test_layers_that_are_handed_on_are_found_among_many() -> None:
 
         assert _taps(40, cache(reached)) == tapped
         assert len(set(asked)) <= 2 + 6 * max(1, len(tapped))
+
+
+@pytest.mark.parametrize("family", ["paradigms", "unidiffuser"])
+def test_configs_tell_of_batches_and_weights_what_the_loaded_model_does(
+    family: str, tiny_folder: Folder
+) -> None:
+    """Steps that are solved side by side in one call, and a word table that loading parts from its output layer."""
+    settings = LoadSettings(pipe_arg=tiny.pipe_args(family))
+    found = inspect_configs(str(tiny_folder(family)), settings)
+    loaded = checks_inspect.inspect_model(load_model(str(tiny_folder(family)), settings))
+    assert found.max_batch is loaded.max_batch is None
+    assert found.encoders == loaded.encoders
+    assert found.denoisers == loaded.denoisers
+    assert found.sites == loaded.sites

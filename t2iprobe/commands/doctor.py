@@ -28,6 +28,7 @@ def main(arguments: list[str]) -> int:
 
     from t2iprobe.models.checkpoint.loading import load_model
     from t2iprobe.models.checks.doctor import diagnose
+    from t2iprobe.models.checks.unheeded import unheeded
     from t2iprobe.models.generation.plan import calibrated
 
     console = Console(highlight=False)
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> int:
         failed += not check.ok
         mark = "[green]pass[/]" if check.ok else "[red]FAIL[/]"
         console.print(f"{mark}  {escape(check.name)}: {escape(check.sentence)}", soft_wrap=True)
-    for note in calibrated(model).notes:
+    found = calibrated(model)
+    for note in (*found.notes, *unheeded(model, found)):
         console.print(f"note  {escape(note)}", soft_wrap=True)
     return 1 if failed else 0

@@ -4,6 +4,7 @@ Precedence: command line, then the configuration file, then the defaults of the 
 """
 
 import re
+import unicodedata
 from contextlib import redirect_stderr
 from dataclasses import fields
 from io import StringIO
@@ -40,6 +41,7 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
         DataError: the configuration file is no YAML mapping of known settings; the message names the line.
         SystemExit: 0 after `--help`.
     """
+    _refuse_control_characters(arguments)
     file = _config_file(arguments)
     before = [] if file is None else _arguments_of(cls, file, arguments)
     _refuse_empty_paths(cls, [*before, *arguments])
@@ -93,6 +95,21 @@ def _refuse_empty_paths(cls: type, arguments: list[str]) -> None:
             option, equals, value = argument.partition("=")
             if flag(option) == f"--{flag(name)}" and (value if equals else following) == "":
                 raise ConfigError(f"--{flag(name)} is empty; name a path, or leave the option out")
+
+
+def _refuse_control_characters(arguments: list[str]) -> None:
+    """No path, name or prompt has them; in a configuration file they are refused with their line.
+
+    Raises:
+        ConfigError: a control character that is no line break or tab, or a byte that is no text.
+    """
+    for argument in arguments:
+        odd = next(
+            (c for c in argument if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"),
+            None,
+        )
+        if odd is not None:
+            raise ConfigError(f"{argument!r} has the control character U+{ord(odd):04X}; remove it")
 
 
 def _config_file(arguments: list[str]) -> Path | None:

@@ -44,6 +44,7 @@ def _again(stage: str, arguments: list[str]) -> int:
     from t2iprobe.config import from_resolved
     from t2iprobe.errors import DataError
     from t2iprobe.report.terminal import print_summary
+    from t2iprobe.results import require_unchanged
     from t2iprobe.store import RunFolder, read_json
 
     folder = RunFolder.existing(config.run)
@@ -53,6 +54,7 @@ def _again(stage: str, arguments: list[str]) -> int:
         raise DataError(
             f"{config.run}: the stage '{missing[0]}' has not finished; continue the run first with `t2iprobe run`"
         )
+    require_unchanged(folder, before)
     stages.rerun(folder, from_resolved(folder.manifest["settings"], config.run), stage)
     print_summary(read_json(folder.path / "summary.json"))
     return 0

@@ -14,30 +14,6 @@ from t2iprobe.errors import ConfigError
 class LoadSettings:
     """How a checkpoint is loaded and called."""
 
-    revision: str | None = None
-    """Branch, tag or commit of a hub repository."""
-    variant: str | None = None
-    """Weight files to take where a repository holds several, e.g. fp16."""
-    dtype: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
-    """Number format of the weights: auto is bf16 on devices that have it, fp32 on the CPU."""
-    device: str = "auto"
-    """Where to compute: auto, cpu, cuda, cuda:1 or mps."""
-    offload: Literal["none", "model", "sequential"] = "none"
-    """Keep parts off the device while they are idle: whole components, or single modules."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the checkpoint."""
-    lora: Path | None = None
-    """A LoRA file or folder to put on top of the checkpoint."""
-    single_file: Path | None = None
-    """A .safetensors file that holds the weights; the model then names the folder with its configuration."""
-    vae_tiling: bool = False
-    """Decode images in tiles, which needs less memory."""
-    scheduler: str | None = None
-    """Class name of another scheduler, e.g. DDIMScheduler; it takes over the checkpoint's settings."""
-    local: bool = False
-    """Use only what is on this machine; never ask the hub."""
-    yes: bool = False
-    """Download without asking, whatever the size."""
     steps: int | None = None
     """Denoising steps; None is the checkpoint's own number."""
     guidance: float | None = None
@@ -48,8 +24,32 @@ class LoadSettings:
     """Image width in pixels; None is the checkpoint's own."""
     negative_prompt: str | None = None
     """Text to steer away from, used where the pipeline takes one."""
+    device: str = "auto"
+    """Where to compute: auto, cpu, cuda, cuda:1 or mps."""
+    dtype: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """Number format of the weights: auto is bf16 on devices that have it, fp32 on the CPU."""
+    offload: Literal["none", "model", "sequential"] = "none"
+    """Keep parts off the device while they are idle: whole components, or single modules."""
+    lora: Path | None = None
+    """A LoRA file or folder to put on top of the checkpoint."""
+    single_file: Path | None = None
+    """A .safetensors file that holds the weights; the model then names the folder with its configuration."""
+    scheduler: str | None = None
+    """Class name of another scheduler, e.g. DDIMScheduler; it takes over the checkpoint's settings."""
     pipe_arg: UseAppendAction[tuple[str, ...]] = ()
     """A further argument of the pipeline call as name=value; may be given several times."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub repository."""
+    variant: str | None = None
+    """Weight files to take where a repository holds several, e.g. fp16."""
+    vae_tiling: bool = False
+    """Decode images in tiles, which needs less memory."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the checkpoint."""
+    local: bool = False
+    """Use only what is on this machine; never ask the hub."""
+    yes: bool = False
+    """Download without asking, whatever the size."""
 
     def __post_init__(self) -> None:
         """Reject numbers that no pipeline can be called with, whichever way they are given.

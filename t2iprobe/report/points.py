@@ -18,6 +18,8 @@ from t2iprobe.report.reading import (
     value_of,
     whole,
 )
+from t2iprobe.results import require_unchanged
+from t2iprobe.store import RunFolder
 
 Kind = Literal["images", "synthetic"]
 
@@ -115,6 +117,8 @@ def _runs_of(folder: Path) -> list[Path]:
     """The run folders that a given folder stands for."""
     if is_comparison(folder):
         return []
+    if (folder / "run.json").is_file():
+        require_unchanged(RunFolder(folder))
     summary = folder / "summary.json"
     if summary.is_file() and read_object(summary).get("kind") == "synthetic sweep":
         found = sorted(run for run in (folder / "runs").glob("*") if (run / "run.json").is_file())

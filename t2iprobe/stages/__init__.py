@@ -4,6 +4,7 @@ generate -> score -> probe -> correlate -> report. Each can be run again without
 """
 
 import time
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -11,12 +12,14 @@ from t2iprobe.budget import Budget
 from t2iprobe.config import RunConfig, resolved
 from t2iprobe.errors import ConfigError
 from t2iprobe.families import load_family
-from t2iprobe.progress import console
+from t2iprobe.progress import console, waiting
+from t2iprobe.results import changed, digests
 from t2iprobe.stages.cost import StageClock, settle
 from t2iprobe.store import RunFolder
 
 # In order; each module has `run(folder, config)`, the first one with a budget behind.
 STAGES = ("generate", "score", "probe", "correlate", "report")
+WITH_BAR = frozenset(STAGES[:3])
 
 
 def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
@@ -41,6 +44,7 @@ def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
     _check_family(folder, config, fingerprint)
     if not folder.is_whole():
         folder.update(stages={})
+    _take_back_changed(folder)
     if all(folder.is_done(stage) for stage in STAGES):
         console.print(f"{folder.path} is complete; nothing to do")
         return folder
@@ -54,6 +58,19 @@ def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
         finally:
             folder.discard_if_empty()
     return folder
+
+
+def _take_back_changed(folder: RunFolder) -> None:
+    """Let the stage whose files were cut, changed or removed run again, and all after it."""
+    found = changed(folder)
+    if found is None:
+        return
+    first, path = found
+    console.print(
+        f"note: {path} is not as the run left it; it is made again", soft_wrap=True, markup=False
+    )
+    for stage in STAGES[STAGES.index(first) :]:
+        folder.set_stage(stage, "out of date")
 
 
 def _check_family(folder: RunFolder, config: RunConfig, fingerprint: str) -> None:
@@ -91,10 +108,11 @@ def run_stage(
     clock = StageClock(folder, name, anew=anew, start=start)
     folder.set_stage(name, "running")
     try:
-        state = import_module(f"t2iprobe.stages.{name}").run(folder, config, **extra)
+        with nullcontext() if name in WITH_BAR else waiting(name):
+            state = import_module(f"t2iprobe.stages.{name}").run(folder, config, **extra)
     finally:
         clock.note()
-    folder.set_stage(name, state or "done")
+    folder.set_stage(name, state or "done", files=digests(folder, name))
 
 
 def rerun(folder: RunFolder, config: RunConfig, first: str) -> None:

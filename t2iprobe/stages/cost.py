@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from t2iprobe.memory import peak_bytes
+from t2iprobe.results import digests
 from t2iprobe.store import RunFolder, read_json, write_json
 
 
@@ -65,3 +66,4 @@ def settle(folder: RunFolder) -> None:
     """Bring the cost in summary.json up to date once the last stage has ended."""
     path = folder.path / "summary.json"
     write_json(path, read_json(path) | {"cost": total(folder)})
+    folder.set_stage("correlate", files=digests(folder, "correlate"))

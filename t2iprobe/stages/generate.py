@@ -14,21 +14,23 @@ from t2iprobe.config import RunConfig
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.models.checkpoint.cards import find_card
 from t2iprobe.models.checkpoint.loading import load_model
+from t2iprobe.models.checks.unheeded import unheeded
 from t2iprobe.models.generation.cut import foresee_cut
 from t2iprobe.models.generation.plan import (
+    CapturePlan,
     check_has_image_site,
     check_size,
     plan_capture,
     resolve_steps,
 )
 from t2iprobe.models.model import Model
-from t2iprobe.progress import console
+from t2iprobe.progress import console, say, waiting
 from t2iprobe.stages import drawing
 from t2iprobe.stages.activations import ActivationReader
 from t2iprobe.stages.cost import StageClock
 from t2iprobe.stages.drawing import RunTasks
 from t2iprobe.stages.limit import Limit
-from t2iprobe.stages.maker import Job, Maker, image_requests
+from t2iprobe.stages.maker import Job, Maker, batch_size, image_requests
 from t2iprobe.stages.pieces import Piece, keep_only
 from t2iprobe.stages.score import check_scorer
 from t2iprobe.store import RunFolder
@@ -64,19 +66,21 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     """
     clock = StageClock(folder, "generate")
     drawn = check(config)
-    model = load_model(config.model, config)
+    with waiting(f"loading {config.model}"):
+        model = load_model(config.model, config)
     _remember_model(folder, model)
     start = time.monotonic()
-    plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+    with waiting("trial calls"):
+        plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     check_has_image_site(plan)
-    for note in (*check_size(model, plan.calibration), *plan.calibration.notes):
-        _tell(note)
+    for note in notes_on(model, plan, config):
+        say(f"note: {note}")
     calibration_s = time.monotonic() - start
     maker = Maker(Job(folder, model, plan, drawn, config), clock)
     if maker.next is not None:
         longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
         for note in foresee_cut(model, plan, longest):
-            _tell(note)
+            say(f"note: {note}")
     limit = None
     if budget is None or maker.next is None:
         maker.make(None)
@@ -89,9 +93,19 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     return _stop(folder, drawn, config, maker, budget, limit)
 
 
-def _tell(note: str) -> None:
-    """Print a sentence about the model on one line; what it quotes is not markup."""
-    console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+def notes_on(model: Model, plan: CapturePlan, config: RunConfig) -> tuple[str, ...]:
+    """Sentences about the model, and about settings that are not kept to or change nothing.
+
+    Raises:
+        ConfigError: half a size was asked for and the pipeline takes none.
+    """
+    found = plan.calibration
+    few = []
+    if config.batch_size not in (RunConfig.batch_size, batch_size(config, plan)):
+        few = [
+            f"--batch-size {config.batch_size} is not reached: this pipeline makes {found.max_batch} image a call"
+        ]
+    return (*check_size(model, found), *found.notes, *unheeded(model, found), *few)
 
 
 def _stop(

@@ -9,10 +9,10 @@ from t2iprobe.memory import peak_bytes
 from t2iprobe.models.checkpoint.loading import load_model
 from t2iprobe.models.generation.cut import foresee_cut
 from t2iprobe.models.generation.estimate import measure_like_the_run
-from t2iprobe.models.generation.plan import check_has_image_site, check_size, plan_capture
+from t2iprobe.models.generation.plan import check_has_image_site, plan_capture
 from t2iprobe.stages.drawing import RunTasks, can_be_probed
 from t2iprobe.stages.forecast import LaterStages, foretell
-from t2iprobe.stages.generate import check
+from t2iprobe.stages.generate import check, notes_on
 from t2iprobe.stages.limit import ENDING, LATER_MARGIN, PACE_MARGIN
 from t2iprobe.stages.maker import batch_size, image_requests
 from t2iprobe.stages.pieces import Piece, cut
@@ -83,7 +83,7 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
     check_has_image_site(plan)
     longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
     cut_off = foresee_cut(model, plan, longest)
-    notes = (*check_size(model, plan.calibration), *plan.calibration.notes, *cut_off)
+    notes = (*notes_on(model, plan, config), *cut_off)
     loading_s = time.monotonic() - start
     n_tasks = len(drawn.tasks)
     size = batch_size(config, plan)

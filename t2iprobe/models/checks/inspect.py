@@ -11,13 +11,16 @@ from t2iprobe.capture import HookSet
 from t2iprobe.errors import T2IProbeError, first_line
 from t2iprobe.models.calibration.failures import CALL_ERRORS
 from t2iprobe.models.checkpoint.loading import find_configs, load_model, read_index
+from t2iprobe.models.checkpoint.meant import weights_settings
 from t2iprobe.models.checks.handed import handed_on
 from t2iprobe.models.checks.skeleton import Skeleton, light_model, quiet, skeleton
 from t2iprobe.models.checks.small import calibrate_small
+from t2iprobe.models.checks.unheeded import unheeded
 from t2iprobe.models.generation.plan import (
     CapturePlan,
     all_sites,
     bytes_per_image,
+    calibrated,
     plan_capture,
     site_shape,
 )
@@ -115,8 +118,18 @@ class ModelReport:
 
 
 def parameters(module: nn.Module) -> int:
-    """Number of weights of a module."""
-    return sum(weight.numel() for weight in module.parameters())
+    """Number of weights of a module; an output layer that is tied to the word table is not counted again.
+
+    In a module of diffusers that holds one of transformers, loading makes two tensors of such a pair.
+    """
+    weights = {id(weight): weight.numel() for weight in module.parameters()}
+    for part in module.modules():
+        layer = getattr(part, "get_output_embeddings", lambda: None)()
+        tied = getattr(getattr(part, "config", None), "tie_word_embeddings", False)
+        table = token_embedding(part)
+        if tied and table is not None and layer is not None and layer.weight is not table.weight:
+            weights.pop(id(layer.weight), None)
+    return sum(weights.values())
 
 
 def inspect_configs(
@@ -151,8 +164,10 @@ def inspect_configs(
         except CALL_ERRORS as error:
             why = f"{where.last}: {first_line(error)}"
             continue
+        unused = weights_settings(settings)
         report.notes.append(
             "tried with stand-ins for the weights; the checkpoint's own were not read"
+            + (f", so {' and '.join(unused)} changed nothing: --trial loads them" if unused else "")
         )
         return report
     return _static_report(name, folder, skeleton(name, folder, settings.trust_remote_code), why)
@@ -303,4 +318,7 @@ def inspect_checkpoint(
     """The report on a checkpoint: from its configs alone, or with trial calls."""
     if not trial:
         return inspect_configs(name, settings, n_constituents, n_images)
-    return inspect_model(load_model(name, settings), None, n_constituents, n_images)
+    model = load_model(name, settings)
+    report = inspect_model(model, None, n_constituents, n_images)
+    report.notes += unheeded(model, calibrated(model))
+    return report

@@ -170,6 +170,7 @@ def _likeness(one: Tensor, other: Tensor) -> float:
 def _answer(denoiser: nn.Module) -> Callable[[], None]:
     """Compute a denoiser's calls at the first noise level of a run, and answer later ones with what those gave.
 
+    A call whose rows are at several levels is computed: in a batch other rows are at other levels than in a single one.
     Returns the function that says that a new run begins.
     """
     names, time = forward_names(denoiser), timestep_name(denoiser)
@@ -182,7 +183,10 @@ def _answer(denoiser: nn.Module) -> Callable[[], None]:
     @functools.wraps(compute)
     def forward(*args: Any, **kwargs: Any) -> Any:
         bound = bind(names, args, kwargs)
-        level = read_timestep(bound[time])
+        levels = bound[time]
+        if isinstance(levels, Tensor) and bool((levels != levels.flatten()[0]).any()):
+            return compute(*args, **kwargs)
+        level = read_timestep(levels)
         if not first:
             first.append(level)
         key = _shapes(dict(tensors_in(bound)))

@@ -1,0 +1,82 @@
+"""Settings of guidance that a pipeline takes and does nothing with, as distilled models do."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from t2iprobe.capture import HookSet
+from t2iprobe.models.calibration.calibrate import Calibration
+from t2iprobe.models.calibration.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.trial import PROMPTS
+from t2iprobe.models.model import Model
+
+_WORDS = ("guidance", "cfg", "negative")
+"""What the arguments of guidance have in their names."""
+
+
+class _EnoughError(Exception):
+    """Ends a call once the denoiser has been given something."""
+
+
+def unheeded(model: Model, found: Calibration) -> list[str]:
+    """A sentence for each setting of guidance that changes nothing.
+
+    Only a setting with which calibration saw no unconditional row is in doubt. If the denoiser is first given the same
+    with it and without, whole images are compared; else it is used. Costs two passes of the text encoders a setting,
+    and two images where it seems to be of no use.
+    """
+    names = [name for name in model.given if any(word in name for word in _WORDS)]
+    if any(denoiser.unconditional for denoiser in found.denoisers.values()):
+        return []
+    said = []
+    for name in names:
+        own = _first_given(model)
+        with model.without({name}):
+            other = _first_given(model)
+        if not _same(own, other):
+            continue
+        own = _image(model)
+        with model.without({name}):
+            other = _image(model)
+        if _same(own, other):
+            said.append(
+                f"{model.given[name]} changes nothing: this pipeline makes the same image without it; leave it out"
+            )
+    return said
+
+
+def _image(model: Model) -> list[Any]:
+    with torch.random.fork_rng(devices=[]):
+        made = call_pipeline(model, PROMPTS[:1], [torch.Generator("cpu").manual_seed(0)], "np")
+    return [torch.as_tensor(np.asarray(image)) for image in images_of(made, model.class_name)]
+
+
+def _first_given(model: Model) -> list[Any]:
+    """Everything that the first denoiser is given in its first call."""
+    given: list[Any] = []
+
+    def stop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given.extend(pytree.tree_leaves((args, kwargs)))
+        raise _EnoughError
+
+    generators = [torch.Generator("cpu").manual_seed(0)]
+    with HookSet() as hooks, suppress(_EnoughError), torch.random.fork_rng(devices=[]):
+        for denoiser in model.denoisers.values():
+            hooks.before(denoiser, stop)
+        call_pipeline(model, PROMPTS[:1], generators, "np")
+    return given
+
+
+def _same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(_equal, one, other))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and torch.equal(a, b)
+    plain = bool | int | float | str | None
+    return type(a) is type(b) and (not isinstance(a, plain) or a == b)

@@ -1,0 +1,54 @@
+"""A run whose activations are the words of its prompts: every stage after generation, without any model."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from t2iprobe.config import RunConfig, resolved
+from t2iprobe.results import digests
+from t2iprobe.stages import drawing, run_stage
+from t2iprobe.stages.activations import Entry, shard_metadata, write_shard
+from t2iprobe.stages.drawing import RunTasks
+from t2iprobe.stages.targets import Targets
+from t2iprobe.store import RunFolder, write_table
+
+CONFIG = RunConfig(tasks=48, seeds=1, folds=4, resamples=99)
+SITES = ("text_encoder.layers.0:text/mean", "text_encoder_2.layers.0:text/mean", "transformer.conditioning:text/mean",
+         "transformer.blocks.0:image/mean@0")  # fmt: skip
+
+
+def encoders(drawn: RunTasks, lost: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, Any]]:
+    """What two encoders made of every prompt; `lost` is task id -> encoder -> constituents."""
+    tokens: dict[str, Any] = {"text_encoder": {}, "text_encoder_2": {}}
+    return {task.id: {"tokens": tokens, "lost": lost.get(task.id, {})} for task in drawn.tasks}
+
+
+def written(path: Path, drawn: RunTasks, lost: dict[str, dict[str, list[str]]]) -> RunFolder:
+    """Such a run, up to the report."""
+    folder = RunFolder.open(path, resolved(CONFIG))
+    n = len(drawn.tasks)
+    folder.update(counts={"images_asked": n, "images_done": n})
+    drawing.write(folder, drawn, encoders(drawn, lost))
+    targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    words = targets.Y[:, [name.startswith("slot/") for name in targets.column_groups]]
+    values = torch.tensor(words, dtype=torch.float32)
+    entries = [Entry(task.id, 0, "") for task in drawn.tasks]
+    facts = shard_metadata(entries, {}, encoders(drawn, lost))
+    folder.shard(0).parent.mkdir()
+    write_shard(folder.shard(0), dict.fromkeys(SITES, values), facts)
+    right = {f"ok_{name}": True for name in drawn.family.names}
+    scores = [
+        {"task_id": task.id, "image_index": 0, "outcome": "right" if at % 3 else "wrong", "reason": ""} | right
+        for at, task in enumerate(drawn.tasks)
+    ]  # fmt: skip
+    write_table(path / "scores.parquet", scores)
+    for task in drawn.tasks:
+        folder.image(task.id, 0).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(folder.image(task.id, 0))
+    folder.set_stage("generate", "done", batches=1, files=digests(folder, "generate"))
+    folder.set_stage("score", "done", files=digests(folder, "score"))
+    for stage in ("probe", "correlate"):
+        run_stage(stage, folder, CONFIG)
+    return folder
