@@ -98,7 +98,8 @@ def bar(label: str, total: int, unit: str, done: int = 0) -> Iterator[Bar]:
             progress, progress.tasks[progress.task_ids.index(identity)], unit, now, done, now
         )
         yield shown
-        shown.tell(f"{time.monotonic() - shown.start:.0f} s")
+        if shown.task.completed > done:
+            shown.tell(f"{time.monotonic() - shown.start:.0f} s")
 
 
 @contextmanager

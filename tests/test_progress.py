@@ -38,11 +38,13 @@ def test_without_a_terminal_a_line_comes_every_half_minute_and_at_the_end(
     ]
 
 
-def test_what_ends_with_an_error_says_no_end(
+def test_what_ends_with_an_error_or_did_nothing_says_no_end(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError, match="broken"), progress.bar("score", 3, "images"):
         raise ValueError("broken")
+    with progress.bar("score", 3, "images", done=2):
+        pass
     assert said(capsys) == []
 
 

@@ -45,9 +45,11 @@ def main(arguments: list[str]) -> int:
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     import json
 
+    from t2iprobe.memory import give_back_soon
     from t2iprobe.models.checks.inspect import inspect_checkpoint
     from t2iprobe.report.inspection import print_inspection
 
+    give_back_soon()
     found = inspect_checkpoint(config.model, config, config.trial, 5, config.images)
     if config.json:
         print(json.dumps(found.as_dict(), indent=1))

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     if not fits:
         print(
             f"budget  {config.budget} is too short: the least that can be probed, {found.least_tasks} tasks, takes "
-            f"about {found.least_s:.0f} s; give --budget {ceil(found.least_s)}s or more"
+            f"about {found.least_s:.0f} s; give --budget {ceil(1.2 * found.least_s)}s or more"
         )
     elif found.tasks_in_budget is not None:
         print(
