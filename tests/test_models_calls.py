@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from called import PROMPTS, captured, check, made
@@ -9,6 +10,7 @@ from made_up import Design, MadeUpPipeline, Painter, Pictures, pipeline
 from torch import Tensor
 
 from t2iprobe.errors import ConfigError, SiteError
+from t2iprobe.models.generation.generate import ImageRequest, generate
 from t2iprobe.models.generation.plan import calibrated, plan_capture
 from t2iprobe.models.model import Model
 
@@ -236,3 +238,26 @@ class TestWhatIsTold:
         model = made(_MoreForLong, Design())
         with pytest.raises(SiteError, match=r"call 2 is at noise level 0\.8, in the rehearsal"):
             captured(model, plan_capture(model))
+
+
+class _InParts(MadeUpPipeline):
+    """At most two prompts go through the whole loop together."""
+
+    def __call__(self, prompt: Any, **rest: Any) -> Pictures:
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        drawn = rest.pop("generator")
+        drawn = drawn if isinstance(drawn, list) else [drawn]
+        parts = [
+            super(_InParts, self).__call__(prompts[i : i + 2], generator=drawn[i : i + 2], **rest)
+            for i in range(0, len(prompts), 2)
+        ]
+        return Pictures(np.concatenate([part.images for part in parts]))
+
+
+def test_a_batch_that_is_taken_in_parts_is_refused_with_the_size_that_works() -> None:
+    model = made(_InParts, Design())
+    plan = plan_capture(model, sites="all")
+    requests = [ImageRequest(f"task{i}", 0, PROMPTS[i % 2], {}) for i in range(4)]
+    assert len(list(generate(model, requests, plan, 2, run_seed=0))) == 2
+    with pytest.raises(SiteError, match=r"takes a batch in parts, give --batch-size 2"):
+        list(generate(model, requests, plan, 4, run_seed=0))

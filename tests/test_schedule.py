@@ -61,6 +61,14 @@ def test_of_calls_with_one_picture_the_first_counts() -> None:
     assert [one.counts for one in found.calls] == [True, False, False, True]
 
 
+def test_pictures_that_are_no_numbers_equal_none() -> None:
+    calls = [call(i, level, i) for i, level in enumerate([9.0, 6.0, 6.0, 3.0, 3.0])]
+    for one in calls:
+        one.arguments["x"] = [fingerprint(torch.full((4, 4, 4), torch.nan))]
+    found = conditional_schedules({"net": Run(calls, "text", [])}, [3])["net"]
+    assert [one.counts for one in found.calls] == [True, False, True, False, True]
+
+
 @pytest.mark.parametrize(
     ("levels", "asked", "note"),
     [

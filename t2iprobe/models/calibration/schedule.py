@@ -150,13 +150,14 @@ def _scheduled(
 def _deciding(calls: Sequence[_Evaluation]) -> dict[float, int]:
     """For each noise level the index of the call that gives its activations.
 
-    The last picture at a level decides, and of several calls with that picture the first.
+    The last picture at a level decides, and of several calls with that picture the first. A picture that is not a
+    number equals none, itself included.
     """
     indices: dict[float, list[int]] = {}
     for index, one in enumerate(calls):
         indices.setdefault(one.level, []).append(index)
     return {
-        level: next(i for i in own if _same(calls[i].picture, calls[own[-1]].picture))
+        level: next((i for i in own if _same(calls[i].picture, calls[own[-1]].picture)), own[-1])
         for level, own in indices.items()
     }
 

@@ -105,9 +105,14 @@ class DenoiserWatch:
             kept = conditional_rows(samples, self._found.unconditional)
             n = len(self._texts.prompts)
             if len(kept) % n:
+                parts = kept and n % len(kept) == 0
+                why = (
+                    f"the pipeline takes a batch in parts, give --batch-size {len(kept)}"
+                    if parts
+                    else "the text states of prompts and of no prompt cannot be told apart"
+                )
                 raise SiteError(
-                    f"{self.name}: {len(kept)} conditional of {len(rows)} rows for {n} prompts; the text states of"
-                    " prompts and of no prompt cannot be told apart"
+                    f"{self.name}: {len(kept)} conditional of {len(rows)} rows for {n} prompts; {why}"
                 )
             if len(self._judged) > 8:
                 self._judged.clear()
