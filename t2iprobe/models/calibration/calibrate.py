@@ -55,7 +55,9 @@ class Calibration:
 
 
 def calibrate(model: Model) -> Calibration:
-    """Find out how a model uses its prompt. Costs one image and four short calls, five with several denoisers.
+    """Find out how a model uses its prompt.
+
+    Costs one image, four short calls, five with several denoisers, and of each denoiser one call more.
 
     Raises:
         ModelError: the pipeline cannot make an image from a text alone.

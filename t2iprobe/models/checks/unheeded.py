@@ -1,5 +1,6 @@
 """Settings of guidance that a pipeline takes and does nothing with, as distilled models do."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 from t2iprobe.capture import HookSet
 from t2iprobe.models.calibration.calibrate import Calibration
 from t2iprobe.models.calibration.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.failures import CALL_ERRORS
 from t2iprobe.models.calibration.trial import PROMPTS
 from t2iprobe.models.model import Model
 
@@ -32,21 +34,22 @@ def unheeded(model: Model, found: Calibration) -> list[str]:
     names = [name for name in model.given if any(word in name for word in _WORDS)]
     if any(denoiser.unconditional for denoiser in found.denoisers.values()):
         return []
-    said = []
-    for name in names:
-        own = _first_given(model)
+    idle = [name for name in names if not any(_changes(model, name, what) for what in _LOOKS)]
+    return [
+        f"{model.given[name]} changes nothing: this pipeline makes the same image without it; leave it out"
+        for name in idle
+    ]
+
+
+def _changes(model: Model, name: str, look: Callable[[Model], list[Any]]) -> bool:
+    """Whether something is another without a setting, or cannot be had without it."""
+    own = look(model)
+    try:
         with model.without({name}):
-            other = _first_given(model)
-        if not _same(own, other):
-            continue
-        own = _image(model)
-        with model.without({name}):
-            other = _image(model)
-        if _same(own, other):
-            said.append(
-                f"{model.given[name]} changes nothing: this pipeline makes the same image without it; leave it out"
-            )
-    return said
+            other = look(model)
+    except CALL_ERRORS:
+        return True
+    return not _same(own, other)
 
 
 def _image(model: Model) -> list[Any]:
@@ -69,6 +72,10 @@ def _first_given(model: Model) -> list[Any]:
             hooks.before(denoiser, stop)
         call_pipeline(model, PROMPTS[:1], generators, "np")
     return given
+
+
+_LOOKS = (_first_given, _image)
+"""What is compared: the second takes longer."""
 
 
 def _same(one: list[Any], other: list[Any]) -> bool:
