@@ -271,6 +271,9 @@ def main() -> int:
     readme = ROOT / "README.md"
     if asked.check:
         return int(listed(readme.read_text(encoding="utf-8")) != list(families.values()))
+    unknown = [family for family in asked.families if family not in families]
+    if unknown:
+        parser.error(f"no family {', '.join(unknown)}; there are {', '.join(families)}")
     of_tests("tiny").load_builders()
     with tempfile.TemporaryDirectory() as folder:
         for family in asked.families or families:
