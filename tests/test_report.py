@@ -244,6 +244,19 @@ def given(**changes: Any) -> dict[str, Any]:
         ({"success__between_task": {"p": 0.3}}, "nothing to explain", "hardly varies"),
         ({"success__all": 1.0}, "nothing to explain", "Every scored image is right"),
         ({"success__all": 0.0}, "nothing to explain", "Every scored image is wrong"),
+        (
+            {"success__all": 0.0, "success__outcomes": {"right": 0, "wrong": 0, "malformed": 48}},
+            "nothing to explain",
+            "No image is right (48 of 48 malformed)",
+        ),
+        (
+            {
+                "success__all": 0.0,
+                "success__outcomes": {"right": 0, "wrong": 6, "malformed": 40, "unscored": 2},
+            },
+            "nothing to explain",
+            "No scored image is right (40 of 46 malformed)",
+        ),
         ({"success__all": None, "success__reason": "judge broken"}, "undefined", "judge broken"),
         (
             {"correlation__spearman": None, "correlation__reason": "one task"},

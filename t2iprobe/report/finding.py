@@ -62,10 +62,9 @@ def _link(summary: Mapping[str, Any], correlation: Mapping[str, Any]) -> tuple[V
             f"Success is not known ({reason}), so there is nothing to relate decodability to.",
         )
     if success in (0.0, 1.0):
-        which = "wrong" if success == 0.0 else "right"
         return (
             "nothing to explain",
-            f"Every scored image is {which}, so there is no difference in success for decodability to explain.",
+            f"{_all_the_same(success, summary)}, so there is no difference in success for decodability to explain.",
         )
     if success_varies(summary) is False:
         p = pick(summary, "success", "between_task", "p")
@@ -88,6 +87,16 @@ def _link(summary: Mapping[str, Any], correlation: Mapping[str, Any]) -> tuple[V
     if correlation.get("sign_flip"):
         return "sign flip", _flip(rho, summary, correlation)
     return _signed(rho, summary)
+
+
+def _all_the_same(success: float, summary: Mapping[str, Any]) -> str:
+    outcomes = pick(summary, "success", "outcomes") or {}
+    counts = {name: int(number(n) or 0) for name, n in outcomes.items()}
+    malformed, unscored = counts.pop("malformed", 0), counts.pop("unscored", 0)
+    if success == 0.0 and malformed:  # a malformed picture is not right, and not wrong either
+        which = "scored image" if unscored else "image"
+        return f"No {which} is right ({malformed} of {malformed + sum(counts.values())} malformed)"
+    return f"Every scored image is {'wrong' if success == 0.0 else 'right'}"
 
 
 def _signed(rho: float, summary: Mapping[str, Any]) -> tuple[Verdict, str]:
