@@ -129,6 +129,20 @@ def test_rank_correlation_over_runs_is_scipys(compared: Comparison) -> None:
         assert item.estimate.n == 5
 
 
+def test_different_numbers_of_tasks_are_told(
+    runs: list[Path], compared: Comparison, tmp_path: Path
+) -> None:
+    words = "Runs differ in their number of tasks (10 to 15): R² rises with it"
+    assert not any("number of tasks" in sentence for sentence in compared.sentences)
+    longer = write_fake_run(tmp_path / "longer", n_tasks=15, n_images=1)
+    found = compare([*runs, longer], tmp_path / "out")
+    printer = Console(width=200, record=True, file=io.StringIO())
+    print_comparison(found, printer)
+    shown = [printer.export_text()]
+    shown += [(tmp_path / "out" / f"compare.{kind}").read_text() for kind in ("md", "html")]
+    assert all(words in text for text in shown)
+
+
 def test_points_are_the_summaries(runs: list[Path]) -> None:
     for folder, spec in zip(runs, SPECS, strict=True):
         summary = json.loads((folder / "summary.json").read_text())

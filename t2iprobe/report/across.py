@@ -73,6 +73,7 @@ def sentences(points: Sequence[RunPoint], across: Sequence[Across]) -> list[str]
         _within(points),
         _checkpoints(points),
         _families(points),
+        _numbers_of_tasks(points),
         _kinds(points),
         _repeated(points),
         _from_input(points),
@@ -137,6 +138,16 @@ def _families(points: Sequence[RunPoint]) -> str:
     if len(families) < 2:
         return ""
     return f"The runs ask for different families ({', '.join(families)}), whose success is not on one scale."
+
+
+def _numbers_of_tasks(points: Sequence[RunPoint]) -> str:
+    numbers = {p.n_tasks for p in points if p.kind == "images" and p.n_tasks is not None}
+    if len(numbers) < 2:
+        return ""
+    return (
+        f"Runs differ in their number of tasks ({min(numbers)} to {max(numbers)}): R² rises with it and is not "
+        "comparable between them."
+    )
 
 
 def _kinds(points: Sequence[RunPoint]) -> str:
