@@ -261,3 +261,23 @@ def test_a_batch_that_is_taken_in_parts_is_refused_with_the_size_that_works() ->
     assert len(list(generate(model, requests, plan, 2, run_seed=0))) == 2
     with pytest.raises(SiteError, match=r"takes a batch in parts, give --batch-size 2"):
         list(generate(model, requests, plan, 4, run_seed=0))
+
+
+class _Opposed(MadeUpPipeline):
+    """What guides away from the prompt is made of the prompt."""
+
+    asked: list[str]
+
+    def _encode(self, prompts: list[str]) -> list[Tensor] | Tensor:
+        if any(prompts):
+            self.asked = prompts
+        return super()._encode(
+            [p or f"blurry {own}" for p, own in zip(prompts, self.asked, strict=True)]
+        )
+
+
+@pytest.mark.parametrize("kind", [MadeUpPipeline, _Opposed])
+def test_two_texts_of_one_prompt_are_told(kind: type[MadeUpPipeline]) -> None:
+    notes = calibrated(made(kind, Design(guidance="uncond_cond"))).notes
+    told = "painter: 2 rows of a call follow the prompt, each with a text of its own"
+    assert [note.startswith(told) for note in notes] == [True] * (kind is _Opposed)

@@ -65,6 +65,15 @@ def test_shifted_and_dropped_tokens() -> None:
     assert weights[0, 0].nonzero().flatten().tolist() == [0, 1, 3]
 
 
+def test_a_constituent_of_which_a_part_is_not_handed_on_is_cut() -> None:
+    spans = {"both": (2, 12), "color": (2, 5)}
+    names = text_names(["mean", "span"], list(spans))
+    (weights,) = text_weights(names, 3, [[(PROMPT, 0, 0)]], [spans])
+    assert weights[0].tolist() == [0, 0.5, 0.5]
+    assert weights[1].isnan().all()
+    assert weights[2].tolist() == [0, 0, 1]
+
+
 def test_images_that_share_a_prompt_share_its_weights_in_any_order() -> None:
     names = ["mean", "span-color", "span-shape"]
     color, shape = {"color": (2, 5)}, {"shape": (6, 12)}

@@ -22,7 +22,7 @@ from t2iprobe.models.calibration.rows import check_order, conditional_rows
 from t2iprobe.models.calibration.schedule import Run, conditional_schedules, step_timesteps
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.tokens import Segment, match_segments
-from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace, turn_states
+from t2iprobe.models.calibration.trace import Call, EncoderPass, Trace, as_tokens, turn_states
 from t2iprobe.models.calibration.trial import SHORT_STEPS, image_size, rehearse, short_calls
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import CONDITIONING
@@ -45,13 +45,20 @@ class Encoder:
 
 @dataclass
 class Calibration:
-    """Everything found about a model. `notes` holds sentences for the user, `max_batch` 1 where batches fail."""
+    """Everything found about a model.
+
+    Attributes:
+        notes: sentences for the user.
+        max_batch: 1 where several prompts at once fail, or are read otherwise than alone; None without a limit.
+        unused: text encoders that were not called; some are for what stands in quotation marks.
+    """
 
     denoisers: dict[str, Denoiser]
     encoders: dict[str, Encoder]
     max_batch: int | None
     image_size: tuple[int, int]
     notes: list[str]
+    unused: tuple[str, ...] = ()
 
 
 def calibrate(model: Model) -> Calibration:
@@ -103,7 +110,8 @@ def calibrate(model: Model) -> Calibration:
     if moving:
         notes.append(f"{moving} differs between a batch and its prompts alone; batch size is 1")
     max_batch = 1 if moving or double is None else None
-    return Calibration(denoisers, encoders, max_batch, size, notes)
+    unused = tuple(name for name in silent if name in model.encoders)
+    return Calibration(denoisers, encoders, max_batch, size, notes, unused)
 
 
 def _schedule(
@@ -169,7 +177,10 @@ def _moving(
 ) -> str | None:
     """What is not the same in a batch as it is alone; None where batches are read as single prompts are."""
     first, second, double = seen
-    moving = {name: found.moves_in_batch for name, found in denoisers.items()}
+    moving = {
+        name: found.moves_in_batch or _words_move(name, found, double)
+        for name, found in denoisers.items()
+    }
     if not any(moving.values()):
         dtype = str(model.provenance.get("dtype", "float32"))
         if images_differ((first.output, second.output), double.output, dtype):
@@ -189,6 +200,18 @@ def _moving(
             short = any(len(rehearsal.calls[name]) > len(first.calls[name]) for name in after_text)
             moving |= moves_with_length(model, after_text, first, SHORT_STEPS if short else None)
     return next((f"{name}.{path}" for name, path in moving.items() if path), None)
+
+
+def _words_move(name: str, found: Denoiser, double: Trace) -> str | None:
+    """The conditioning where words lie elsewhere in it in a batch: pads on the left are taken out prompt by prompt."""
+    alone = {segment.encoder: segment.shift for segment in found.segments}
+    for call in double.calls.get(name, [])[:1]:
+        rows = call.arguments.get(found.conditioning, [])
+        for row in conditional_rows([one.sample for one in rows], found.unconditional)[:2]:
+            for own in match_segments(as_tokens(rows[row]), double.passes):
+                if own.shift != alone.get(own.encoder, own.shift):
+                    return CONDITIONING
+    return None
 
 
 def _padded(calls: Sequence[Call], argument: str, lengths: Sequence[int]) -> bool:

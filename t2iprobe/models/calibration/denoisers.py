@@ -12,6 +12,7 @@ from t2iprobe.models.calibration.firsts import (
     first_effective,
     next_step,
     several_pictures,
+    several_texts,
 )
 from t2iprobe.models.calibration.grid import (
     denoised_name,
@@ -153,6 +154,7 @@ def calibrate_denoiser(
     guidance = guidance_words(shown, comes_later=bool(unconditional))
     found = Denoiser(argument, unconditional, guidance, grids=grids)
     found.notes += several_pictures(name, calls[at], argument, layouts[at])
+    found.notes += several_texts(name, calls[at], argument, layouts[at])
     twice = together[at] if together else None
     later = next_step(calls, layouts, at)
     moved = nudges.events(name, at, denoised_name(calls[at], argument), size)

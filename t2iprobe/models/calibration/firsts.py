@@ -70,3 +70,14 @@ def several_pictures(name: str, call: Call, argument: str, layout: Sequence[bool
     own = [row for row, conditional in zip(rows, layout, strict=False) if conditional]
     if len(rows) == len(layout) and not all(same_print(row, own[0]) for row in own):
         yield f"{name}: {len(own)} pictures of a prompt are drawn at once, of which the first is captured"
+
+
+def several_texts(name: str, call: Call, argument: str, layout: Sequence[bool]) -> Iterator[str]:
+    """A sentence where rows of a call follow the prompt, each with its own text, as negatives made of it do."""
+    rows = call.arguments[argument]
+    own = [row for row, conditional in zip(rows, layout, strict=False) if conditional]
+    if not all(same_print(row, own[0]) for row in own):
+        yield (
+            f"{name}: {len(own)} rows of a call follow the prompt, each with a text of its own; the first is taken for"
+            " the prompt's, which it may not be"
+        )

@@ -46,21 +46,26 @@ class EncoderWatch:
             self._weights = self._weights.to(ids.device)
 
     def _match(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
-        """The prompt in a row: the one at the same place where it fits, else the longest that does."""
-        prompts = self._texts.prompts
-        same_place = row % len(prompts) if n_rows >= len(prompts) else None
-        if same_place is not None and self._try(ids, same_place):
-            return same_place
-        for prompt in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
-            if self._try(ids, prompt):
-                return prompt
-        return None
+        """The prompt in a row that none has been found for yet; None in a row of something else, or of one more time.
 
-    def _try(self, ids: Sequence[int], prompt: int) -> bool:
-        if self.tokens[prompt] is None:
-            self.tokens[prompt] = self._reader.find(ids, self._texts.prompts[prompt])
-            return self.tokens[prompt] is not None
-        return False
+        Of several prompts that begin alike the one of which most is there, at best to its end, then the one at the same
+        place: encoders may be given the prompts one by one, where only their order tells prompts apart that were cut.
+        """
+        prompts = self._texts.prompts
+        here = row % len(prompts) if n_rows >= len(prompts) else None
+        if here is not None and self.tokens[here] is None:
+            whole = self._reader.find(ids, prompts[here])
+            if whole is not None and not whole.truncated:
+                self.tokens[here] = whole
+                return here
+        found = {i: own for i, p in enumerate(prompts) if (own := self._reader.find(ids, p))}
+        best = max(map(_extent, found.values()), default=None)
+        left = [i for i, own in found.items() if _extent(own) == best and self.tokens[i] is None]
+        if not left:
+            return None
+        chosen = here if here in left else left[0]
+        self.tokens[chosen] = found[chosen]
+        return chosen
 
     def _weigh(self, prompts: Sequence[int], n: int) -> Tensor:
         found = [self.tokens[prompt] for prompt in prompts]
@@ -84,3 +89,8 @@ class EncoderWatch:
             self._kept.put_some(site, [prompt for _, prompt in self._rows], pooled, names)
 
         return hook
+
+
+def _extent(tokens: PromptTokens) -> tuple[int, bool]:
+    """How much of a prompt is in a row: its last character, and whether that is the end."""
+    return (tokens.characters[-1][1], not tokens.truncated)

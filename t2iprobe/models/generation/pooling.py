@@ -109,8 +109,10 @@ def text_weights(
         for row, name in enumerate(names, start=index * len(names)):
             positions: set[int] = set()
             for tokens, shift, first in parts:
-                taken = [at for at in _taken(tokens, name, own) if at >= first]
-                positions.update(at + shift for at in taken if 0 <= at + shift < n)
+                taken = {at + shift for at in _taken(tokens, name, own) if at >= first}
+                there = {at for at in taken if 0 <= at < n}
+                if there == taken or name == "mean":  # a constituent of which a part is cut is cut
+                    positions |= there
             if positions:
                 filled.append(row)
                 entries += [row * n + at for at in positions]

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
-from t2iprobe.capture import HookSet
+from t2iprobe.capture import Before, HookSet
 from t2iprobe.errors import SiteError
 from t2iprobe.models.calibration.streams import Reading
 from t2iprobe.models.calibration.tokens import Span, TokenReader
@@ -76,6 +76,8 @@ class BatchRecorder:
                 site = Site(name, path, "text")
                 if site in sites:
                     self._hooks.after(self._model.module(name, path), watch.read(site, reading))
+        for name in self._plan.calibration.unused if self._reads_text_streams() else ():
+            self._hooks.before(self._model.encoders[name], self._refuse(name))
         for name, watched in self._denoisers.items():
             self._hooks.before(self._model.denoisers[name], watched.begin)
             for path, streams in self._plan.calibration.denoisers[name].readings.items():
@@ -83,6 +85,26 @@ class BatchRecorder:
                 if own:
                     self._hooks.after(self._model.module(name, path), watched.read(path, own))
         return self
+
+    def _reads_text_streams(self) -> bool:
+        return any(
+            site.component in self._denoisers
+            and site.stream == "text"
+            and site.path != CONDITIONING
+            for site in self._plan.sites
+        )
+
+    def _refuse(self, name: str) -> Before:
+        """A hook that ends a batch in which an encoder runs that did not in calibration, as for quoted words."""
+
+        def refuse(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+            raise SiteError(
+                f"{name} runs for these prompts and did not in calibration (quotation marks?), so the words may be"
+                " elsewhere in the denoiser's text: leave its text streams out, e.g. --sites 'text_encoder*'"
+                " '*:image'"
+            )
+
+        return refuse
 
     def __exit__(
         self,
