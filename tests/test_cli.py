@@ -90,6 +90,12 @@ def test_bad_input(argv: list[str], parts: list[str], capsys: Capture) -> None:
     assert not [path for path in Path().rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("command", ["run", "plan", "inspect", "doctor"])
+def test_every_command_that_takes_one_model_takes_it_first(command: str, capsys: Capture) -> None:
+    assert main([command, "shapes-mmditt"]) == 2
+    assert "shapes-mmditt" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_no_pipeline(tmp_path: Path, capsys: Capture) -> None:
     assert "model_index.json" in _error(["run", "--model", str(tmp_path)], capsys)
 

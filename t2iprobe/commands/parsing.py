@@ -56,6 +56,12 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
         raise ConfigError(f"{_one_line(said.getvalue())}; see `{program} --help`") from None
 
 
+def model_first(arguments: list[str]) -> list[str]:
+    """Arguments with the model by name: `plan MODEL` is `plan --model MODEL`, as `inspect` and `doctor` take it."""
+    first = arguments[:1]
+    return ["--model", *arguments] if first and not first[0].startswith("-") else arguments
+
+
 def _one_line(box: str) -> str:
     """What tyro says of a mistake in a box of several lines: the message, and the options that may have been meant.
 

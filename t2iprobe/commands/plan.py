@@ -3,7 +3,7 @@
 import time
 from math import ceil, isnan
 
-from t2iprobe.commands.parsing import parse
+from t2iprobe.commands.parsing import model_first, parse
 from t2iprobe.config import RunConfig
 from t2iprobe.models.checkpoint.names import local_folder
 
@@ -13,14 +13,14 @@ and success that it can detect. Two images are made and timed, or the whole firs
 at most, and small pieces of the later stages. Nothing is written.
 
   t2iprobe plan
-  t2iprobe plan --model stabilityai/stable-diffusion-3.5-medium --tasks 256 --seeds 8
+  t2iprobe plan stabilityai/stable-diffusion-3.5-medium --tasks 256 --seeds 8
   t2iprobe plan --budget 30m                       how many tasks fit into half an hour"""
 
 
 def main(arguments: list[str]) -> int:
     """Measure a few images and print what the whole run would take; 1 where the budget is too short for any run."""
     start = time.monotonic()
-    config = parse(RunConfig, arguments, "plan", DESCRIPTION)
+    config = parse(RunConfig, model_first(arguments), "plan", DESCRIPTION)
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe.report.formats import duration, size
     from t2iprobe.stages.outlook import look_ahead

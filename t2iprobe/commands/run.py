@@ -3,7 +3,7 @@
 import time
 
 from t2iprobe.budget import Budget
-from t2iprobe.commands.parsing import parse
+from t2iprobe.commands.parsing import model_first, parse
 from t2iprobe.config import RunConfig
 from t2iprobe.models.checkpoint.names import local_folder
 
@@ -22,7 +22,7 @@ held-out combinations, and correlate decodability with success. The same command
 def main(arguments: list[str]) -> int:
     """Run the main job and print its summary."""
     start = time.monotonic()
-    config = parse(RunConfig, arguments, "run", DESCRIPTION)
+    config = parse(RunConfig, model_first(arguments), "run", DESCRIPTION)
     budget = None if config.budget is None else Budget(config.budget, start)
     if not (config.folder / "run.json").exists():  # a finished run can do without its model
         local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
