@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -141,3 +142,74 @@ class HandingPipeline(HousePipeline):
     (copy / "model_index.json").write_text(json.dumps(index))
     given = ["--trust-remote-code", "--steps", "3"]
     assert main(["doctor", str(copy), *given]) == 0
+
+
+WEIGHTS = "house/diffusion_pytorch_model.safetensors"
+
+
+def half(file: str) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        whole = (folder / file).read_bytes()
+        (folder / file).write_bytes(whole[: len(whole) // 2])
+
+    return change
+
+
+def put(file: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / file).write_text(text)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "weights cut": (half(WEIGHTS), f"{WEIGHTS} is cut off"),
+    "weights empty": (put(WEIGHTS, ""), f"{WEIGHTS} is not in the safetensors format"),
+    "weights gone": (lambda f: (f / WEIGHTS).unlink(), "house/*.safetensors is missing"),
+    "another width": (put("house/config.json", '{"width": 24}'), "(16 in the file, 24 by"),
+    "tokenizer cut": (half("tokenizer/tokenizer.json"), "tokenizer/tokenizer.json, line "),
+    "code gone": (lambda f: (f / "house/net.py").unlink(), "house/net.py, Python code of its own"),
+    "pipeline gone": (
+        lambda f: (f / "pipeline.py").unlink(),
+        "pipeline.py, Python code of its own",
+    ),
+    "no Python": (put("house/net.py", "\n\ndef x(:"), "house/net.py, line 3: no Python"),
+    "no Python in the pipeline": (put("pipeline.py", "x = (\n"), "pipeline.py, line 1: no Python"),
+    "code that fails": (put("house/net.py", "\n1 / 0\n"), "house/net.py, line 2: division by zero"),
+    "an unknown name": (put("house/net.py", "nope\n"), "house/net.py, line 1: name 'nope'"),
+    "code that exits": (put("house/net.py", "exit(3)\n"), "house/net.py, line 1 ends the program"),
+    "a call that exits": (
+        lambda f: (f / "pipeline.py").write_text(
+            (f / "pipeline.py").read_text().replace("prompts = [prompt]", "raise SystemExit(3) #")
+        ),
+        "ends the program when it is called (exit 3)",
+    ),
+}
+"""What may be wrong with such a folder, and what is told of it."""
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_what_is_wrong_with_it_is_told_in_one_line(
+    what: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, told = DAMAGE[what]
+    copy = Path(shutil.copytree(folder, tmp_path / "damaged"))
+    change(copy)
+    assert main(["doctor", str(copy), "--trust-remote-code"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1, said
+    assert told in said[0]
+    assert "pass --trust-remote-code" not in said[0]
+
+
+def test_a_variant_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(folder), "--trust-remote-code", "--variant=fp16"]) == 2
+    assert "no variant fp16; leave --variant out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["no Python", "code that exits"])
+def test_inspect_tells_of_code_that_cannot_run(
+    what: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, told = DAMAGE[what]
+    copy = Path(shutil.copytree(folder, tmp_path / "damaged"))
+    change(copy)
+    assert main(["inspect", str(copy), "--trust-remote-code"]) == 2
+    assert told in capsys.readouterr().err

@@ -42,6 +42,9 @@ def call_pipeline(
         generators: one per image, on the CPU.
         output_type: what the pipeline should return: "np" for arrays in [0, 1], "latent" to skip decoding.
         steps: overrides the number of denoising steps of every stage.
+
+    Raises:
+        ModelError: code of the checkpoint ends the program.
     """
     call = dict(model.call)
     if steps is not None:
@@ -55,8 +58,13 @@ def call_pipeline(
     if "generator" in model.call_names:
         call["generator"] = generators[0] if single else list(generators)
     model.pipe.set_progress_bar_config(disable=True)
-    with torch.no_grad():
-        return model.pipe(prompt=prompts[0] if single else list(prompts), **call)
+    try:
+        with torch.no_grad():
+            return model.pipe(prompt=prompts[0] if single else list(prompts), **call)
+    except SystemExit as error:
+        raise ModelError(
+            f"{model.class_name} ends the program when it is called (exit {error.code}); use another checkpoint"
+        ) from error
 
 
 def images_of(output: Any, class_name: str) -> Any:

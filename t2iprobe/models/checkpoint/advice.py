@@ -8,8 +8,9 @@ from typing import Any
 from t2iprobe.errors import ModelError, first_line
 from t2iprobe.models.checkpoint.hub import missing_files
 from t2iprobe.models.checkpoint.identity import quantisation
-from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.jsonfile import components, read_mapping
 from t2iprobe.models.checkpoint.mistyped import mistyped
+from t2iprobe.models.checkpoint.owncode import failed_in_code, missing_code
 from t2iprobe.models.checkpoint.single_file import component_class, header
 from t2iprobe.models.settings import LoadSettings
 
@@ -50,9 +51,13 @@ def why_not_loaded(
     import diffusers
 
     text = first_line(error, 300)
+    if code := missing_code(folder, index):
+        return f"{code}, Python code of its own, is missing; {AGAIN}"
     custom = "custom code" in str(error) or "trust_remote_code" in str(error)
-    if custom and any(folder.rglob("*.py")):
+    if custom and not settings.trust_remote_code and any(folder.rglob("*.py")):
         return "it brings Python code of its own; read it, then pass --trust-remote-code"
+    if failed := failed_in_code(folder, error):
+        return failed
     kind = index["_class_name"]
     if isinstance(kind, str) and not hasattr(diffusers, kind):
         return f"diffusers {diffusers.__version__} has no pipeline class {kind}{_versions(index)}; update diffusers"
@@ -87,7 +92,7 @@ def _loading(index: Mapping[str, Any], error: BaseException) -> str | None:
         trace = cause.__traceback__
         while trace is not None:
             name = trace.tb_frame.f_locals.get("name")
-            if isinstance(name, str) and isinstance(index.get(name), list):
+            if isinstance(name, str) and name in components(index):
                 loading = name
             trace = trace.tb_next
         cause = cause.__cause__

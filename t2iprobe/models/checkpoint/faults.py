@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from t2iprobe.errors import ModelError
 from t2iprobe.models.checkpoint.advice import AGAIN
-from t2iprobe.models.checkpoint.jsonfile import is_component, no_component, read_mapping
+from t2iprobe.models.checkpoint.jsonfile import components, is_component, no_component, read_mapping
 from t2iprobe.models.checkpoint.single_file import module_classes
 
 _NOT_A_VOCABULARY = frozenset(
@@ -83,9 +83,9 @@ def check_configs(
         ModelError: one is; the message names the file.
     """
     modules = module_classes(index)
-    for part, value in index.items():
+    for part, value in components(index).items():
         place = folder / part
-        if part in given or not isinstance(value, list) or len(value) != 2 or not place.is_dir():
+        if part in given or not place.is_dir():
             continue
         files = {file.name: file for file in place.iterdir() if file.is_file()}
         needed = "config.json" if part in modules else None
@@ -108,8 +108,8 @@ def check_tokenizers(
     """
     import transformers
 
-    for part, value in index.items():
-        if part in given or not isinstance(value, list) or len(value) != 2:
+    for part, value in components(index).items():
+        if part in given:
             continue
         kind = getattr(transformers, str(value[1]), None)
         wanted = list(getattr(kind, "vocab_files_names", None) or {})

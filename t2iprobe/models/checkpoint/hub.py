@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.checkpoint.jsonfile import read_mapping
+from t2iprobe.models.checkpoint.jsonfile import components, read_mapping
 from t2iprobe.models.settings import LoadSettings
 
 ASK_ABOVE = 10e9
@@ -239,8 +239,8 @@ def missing_files(folder: Path) -> list[str]:
         return ["model_index.json"]
     missing = [
         f"{name}/"
-        for name, value in read_mapping(file).items()
-        if isinstance(value, list) and len(value) == 2 and value[0] and not (folder / name).is_dir()
+        for name, value in components(read_mapping(file)).items()
+        if value[0] and not (folder / name).is_dir()
     ]
     for index in folder.glob("*/*.index*.json"):
         names = read_mapping(index).get("weight_map")

@@ -1,6 +1,7 @@
 """JSON files of a checkpoint: whole mappings, or one line that names the file, the line and what to do."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def is_component(value: Any) -> bool:
         and len(value) == 2
         and (all(isinstance(x, str) and x for x in value) or value == [None, None])
     )
+
+
+def components(index: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The components in a model_index.json; what begins with an underscore is about the pipeline itself."""
+    return {k: v for k, v in index.items() if is_component(v) and not k.startswith("_")}
 
 
 def no_component(file: str, part: str, value: Any) -> str:

@@ -26,6 +26,7 @@ from t2iprobe.models.checkpoint.jsonfile import is_component, no_component, read
 from t2iprobe.models.checkpoint.lora import load_lora, lora_file
 from t2iprobe.models.checkpoint.meant import check_meant
 from t2iprobe.models.checkpoint.names import local_folder
+from t2iprobe.models.checkpoint.owncode import failed_in_code, own_code
 from t2iprobe.models.checkpoint.schedulers import change_scheduler
 from t2iprobe.models.checkpoint.single_file import header, load_parts, parts_in
 from t2iprobe.models.hush import hush
@@ -37,8 +38,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 _LOAD_ERRORS = (
+    ArithmeticError,
+    AssertionError,
     AttributeError,
-    KeyError,
+    LookupError,
     MemoryError,
     OSError,
     RuntimeError,
@@ -260,11 +263,14 @@ def build_pipeline(
         options["trust_remote_code"] = True
     with complaints() as heard:
         try:
-            with plain_exceptions():
+            with plain_exceptions(), own_code(name, folder):
                 pipe = diffusers.DiffusionPipeline.from_pretrained(
                     str(folder), local_files_only=True, **options
                 )
         except (ImportError, NameError) as error:
+            failed = None if isinstance(error, ImportError) else failed_in_code(folder, error)
+            if failed:
+                raise ModelError(f"{name}: {failed}") from error
             raise MissingExtra(f"{name} needs a library: {library_needed(error)}") from error
         except _LOAD_ERRORS as error:
             if is_out_of_memory(error):

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import ModelError, first_line
+from t2iprobe.models.calibration.failures import CALL_ERRORS
 from t2iprobe.models.checkpoint.faults import check_code
+from t2iprobe.models.checkpoint.owncode import failed_in_code, own_code
 
 
 class NoClass(Exception):  # noqa: N818 - says of a component why it stays unknown
@@ -64,8 +66,8 @@ def find_class(place: Path, library: str, name: str) -> Any:
     if reached:
         raise NoClass(f"{library} has no class {name}")
     raise NoClass(
-        f"no library called {library} is installed, so {name} is unknown; if the checkpoint brings it as code, read"
-        " that, then pass --trust-remote-code"
+        f"no library called {library} is installed and {place.name}/ has no {library}.py, so {name} is unknown; code of"
+        " a hub repository is fetched with --trust-remote-code only"
     )
 
 
@@ -76,8 +78,10 @@ def _class_of_own(place: Path, module: str, name: str) -> Any:
     known = inspect.signature(get_class_from_dynamic_module).parameters
     trust = {"trust_remote_code": True} if "trust_remote_code" in known else {}
     try:
-        return get_class_from_dynamic_module(str(place), f"{module}.py", class_name=name, **trust)
-    except (AttributeError, ImportError, OSError) as error:
-        raise NoClass(
-            f"{place.name}/{module}.py gives no class {name}: {first_line(error)}"
-        ) from error
+        with own_code(str(place.parent), place.parent):
+            return get_class_from_dynamic_module(
+                str(place), f"{module}.py", class_name=name, **trust
+            )
+    except CALL_ERRORS as error:
+        why = failed_in_code(place.parent, error) or first_line(error)
+        raise NoClass(f"{place.name}/{module}.py gives no class {name}: {why}") from error
