@@ -416,6 +416,35 @@ def test_sites_stand_in_the_order_of_computation() -> None:
     )
 
 
+def test_a_recorded_running_order_is_kept(tmp_path: Path) -> None:
+    """Against the order of names and numbers, in the rows of a heat map and along the axis of the streams."""
+    folder = write_fake_run(tmp_path / "run", n_tasks=6)
+    blocks = [f"transformer.transformer_blocks.{i}" for i in (3, 0, 2, 1)]
+    manifest = json.loads((folder / "run.json").read_text())
+    given = ["transformer.conditioning", *blocks, "transformer.never_probed"]
+    (folder / "run.json").write_text(json.dumps(manifest | {"capture": {"sites": given}}))
+    run = read_run(folder)
+    at = places.headline(run)
+    grid = places.heat_grid(run, "scene", "all", at)
+    image = places.image_line(run, at)
+    assert grid is not None and image is not None
+    assert list(grid.sites) == blocks
+    assert grid.marked == (2, 0)
+    table = {r.site: r.r2 for r in run.probes if (r.coding, r.constituent, r.stream, r.pooling, r.step)
+             == ("scene", "all", "image", "grid", at.step)}  # fmt: skip
+    assert [row[grid.steps.index(0)] for row in grid.values] == [table[site] for site in blocks]
+    text = next(line for line in places.text_lines(run, at) if line.name == "text stream")
+    assert list(text.sites) == blocks[1:], "the last block by name has no text stream"
+    figure = plots.layers_figure(
+        [image, text], {"a": 0.1, "b": None}, plots.DENOISER_AXIS, run.running_order
+    )
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [
+        [0, 1, 2, 3],
+        [1, 2, 3],
+    ]
+    assert places.by_depth(["t.1", "t.0"], ["t.1"]) == ("t.0", "t.1"), "part of an order is none"
+
+
 def test_streams_share_positions_and_conditioning_is_apart(built: Path) -> None:
     run = read_run(built)
     at = places.headline(run)

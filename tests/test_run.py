@@ -15,8 +15,10 @@ import pytest
 from PIL import Image
 
 from t2iprobe import stages
-from t2iprobe.config import RunConfig
+from t2iprobe.config import RunConfig, resolved
 from t2iprobe.errors import DataError
+from t2iprobe.stages import generate
+from t2iprobe.stages.activations import ActivationReader
 from t2iprobe.store import RunFolder, read_json, read_table
 
 SMALL: dict[str, Any] = {
@@ -202,6 +204,26 @@ def test_run_json_traces_the_result(finished: RunFolder) -> None:
         "images_done": 80,
         "unscored": 0,
     }
+
+
+def test_run_json_lists_the_sites_in_running_order(tmp_path: Path) -> None:
+    """In a UNet, whose names do not tell it: a block's parts have run when the block has, down, mid, then up."""
+    config = RunConfig(model="shapes-unet", tasks=40, seeds=1, folds=4, steps=2, at="0")
+    folder = RunFolder.open(tmp_path / "run", resolved(config))
+    assert generate.run(folder, config) == "done"
+    sites = folder.manifest["capture"]["sites"]
+    assert set(sites) == {key.site for key in ActivationReader(folder).keys}
+    assert len(sites) == len(set(sites))
+    parts = [(part, block) for part in sites for block in sites if part.startswith(f"{block}.")]
+    assert parts
+    assert all(sites.index(part) < sites.index(block) for part, block in parts)
+    stages_of_unet = [site.split(".")[1] for site in sites if site.startswith("unet.")]
+    assert list(dict.fromkeys(stages_of_unet)) == [
+        "conditioning",
+        "down_blocks",
+        "mid_block",
+        "up_blocks",
+    ]
 
 
 def test_a_missing_shard_is_an_error_until_the_run_makes_it_again(

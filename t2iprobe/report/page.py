@@ -200,7 +200,7 @@ def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, An
     ):
         if not members:
             continue
-        figure = plots.layers_figure(members, baselines, label)
+        figure = plots.layers_figure(members, baselines, label, run.running_order)
         best = {
             f"{m.name} {m.pooling}": max((v for v in m.values if v is not None), default=None)
             for m in members

@@ -17,7 +17,7 @@ EARLY_TO_LATE = (
     ("up_blocks", "single_"),
     ("norm", "conditioning"),
 )
-"""Fragments of module names in the order of computation, for display only; () is the place of every other name."""
+"""Fragments of module names in the order of computation, for folders that do not say it; () stands for other names."""
 
 CODING_ORDER = ("scene", "slot", "presence", "binding")
 
@@ -105,7 +105,7 @@ def heat_grid(run: RunData, coding: str, constituent: str, at: Headline) -> Heat
     steps = tuple(sorted({row.step for row in rows if row.step is not None}))
     if not steps:
         return None
-    sites = by_depth(row.site for row in rows)
+    sites = by_depth((row.site for row in rows), run.running_order)
     table = {(row.site, row.step): row.r2 for row in rows}
 
     def cell(place: tuple[str | None, int | None, str | None] | None) -> tuple[int, int] | None:
@@ -147,7 +147,7 @@ def text_lines(run: RunData, at: Headline) -> list[TextLine]:
         if component in denoisers:
             name = "conditioning" if step is None else "text stream"
             name = name if len(denoisers) == 1 else f"{component} {name}"
-        sites = by_depth(mine)
+        sites = by_depth(mine, run.running_order)
         lines.append(TextLine(name, pooling, step, sites, tuple(mine[site] for site in sites)))
     return lines
 
@@ -190,13 +190,17 @@ def _short(name: str, above: str) -> str:
     return name if len(name) <= LONGEST else f"{name[:8]}…{name[9 - LONGEST :]}"
 
 
-def by_depth(sites: Iterable[str]) -> tuple[str, ...]:
-    """Distinct sites, first layer first: block lists by the rank of their names, blocks by number.
+def by_depth(sites: Iterable[str], running_order: Sequence[str] = ()) -> tuple[str, ...]:
+    """Distinct sites, first layer first: in the order in which the model runs them, where all of them are in it.
 
-    The table is sorted by name, which puts `single_transformer_blocks` before `transformer_blocks` and block 10 before
-    block 2; this is the order in which a reader expects them. Unknown lists keep the order of the table.
+    Otherwise (a folder that does not say) block lists go by the rank of their names, blocks by number: the table is
+    sorted by name, which puts `single_transformer_blocks` before `transformer_blocks` and block 10 before block 2.
+    Unknown lists keep the order of the table.
     """
     distinct = ordered(sites)
+    position = {site: index for index, site in enumerate(running_order)}
+    if position.keys() >= set(distinct):
+        return tuple(sorted(distinct, key=position.__getitem__))
     roots = ordered(_root(site) for site in distinct)
     components = ordered(root.split(".")[0] for root in roots)
     roots.sort(key=lambda root: (components.index(root.split(".")[0]), _rank(root)))

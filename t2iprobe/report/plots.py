@@ -30,7 +30,10 @@ FOREST = {
 
 @style.styled
 def layers_figure(
-    lines: Sequence[TextLine], baselines: Mapping[str, float | None], xlabel: str
+    lines: Sequence[TextLine],
+    baselines: Mapping[str, float | None],
+    xlabel: str,
+    running_order: Sequence[str] = (),
 ) -> Figure:
     """R2 over layers, one line per stream and pooling, beside horizontal baselines.
 
@@ -38,7 +41,7 @@ def layers_figure(
     conditioning that the denoiser receives) stands behind the last layer.
     """
     figure, axes = style.new_figure(4.6, 3.1)
-    shared = by_depth(site for line in lines for site in line.sites)
+    shared = by_depth((site for line in lines for site in line.sites), running_order)
     of_denoiser = xlabel == DENOISER_AXIS
     longest = len(shared) if of_denoiser else max(len(line.sites) for line in lines)
     for index, line in enumerate(lines):

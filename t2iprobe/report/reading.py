@@ -97,6 +97,11 @@ class RunData:
     probes: tuple[ProbeRow, ...]
     decodability: tuple[DecodabilityRow, ...]
 
+    @property
+    def running_order(self) -> tuple[str, ...]:
+        """The sites in the order in which the model runs them; empty for a folder that does not say."""
+        return tuple(pick(self.run, "capture", "sites") or ())
+
     def image(self, task_id: str, image_index: int) -> Path:
         """Where the image lies (it may be missing: a run can drop its images)."""
         return self.folder / "images" / f"{task_id}-{image_index}.png"

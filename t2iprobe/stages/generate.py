@@ -73,6 +73,8 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     with waiting("trial calls"):
         plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
     check_has_image_site(plan)
+    sites = [f"{site.component}.{site.path}" for site in plan.sites]
+    folder.update(capture={"sites": list(dict.fromkeys(sites))})  # in running order
     for note in notes_on(model, plan, config):
         say(f"note: {note}")
     calibration_s = time.monotonic() - start
