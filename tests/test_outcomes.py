@@ -1,5 +1,6 @@
 """Joining scores and decodability by task: slots behind a target group, unscored images, undefined values."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from t2iprobe.stages.activations import Key
 from t2iprobe.stages.correlate import correlate
 from t2iprobe.stages.outcomes import Outcomes, slots_behind
 from t2iprobe.stages.summary import summarise
-from t2iprobe.store import Row, RunFolder, write_json, write_table
+from t2iprobe.store import Row, RunFolder, read_table, write_json, write_table
 
 FAMILY = load_family("shapes-pair")
 CANONICAL = {
@@ -171,6 +172,64 @@ def test_a_single_deviating_task_is_no_finding_within_strata_either(folder: RunF
     assert found["within"]["reason"] == "success differs in only 1 of 39 tasks"
     assert found["strata"]["seen"]["reason"] == "success differs in only 1 of 20 tasks"
     assert "does not vary" in found["strata"]["held_out"]["reason"]
+
+
+def _change(path: Path, change: Callable[[Row], Row]) -> None:
+    write_table(path, [row | change(row) for row in read_table(path)])
+
+
+def _no_constituent(outcome: str) -> Callable[[Row], Row]:
+    blank: Row = {f"ok_{name}": None for name in FAMILY.names}
+    return lambda row: blank | {"outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [("malformed", "no clean picture to judge"), ("unscored", "no image could be scored")],
+)
+def test_nothing_to_judge_is_said_of_every_constituent(
+    folder: RunFolder, outcome: str, reason: str
+) -> None:
+    _change(folder.path / "scores.parquet", _no_constituent(outcome))
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    estimates = found["by_constituent"] | {"clean": found["among_clean"]}
+    assert {name: (e["value"], e["n"]) for name, e in estimates.items()} == dict.fromkeys(
+        estimates, (None, 0)
+    )
+    assert {e["reason"] for e in estimates.values()} == {reason}
+    overall = "success does not vary" if outcome == "malformed" else reason
+    assert found["overall"]["reason"] == overall
+
+
+def test_a_constituent_that_does_not_vary_says_so(folder: RunFolder) -> None:
+    why = "the target does not vary among these tasks"
+    same = ("scene", "shape1")
+    _change(
+        folder.path / "decodability.parquet",
+        lambda row: {"decodability": None} if (row["coding"], row["constituent"]) == same else {},
+    )
+    place = {"site": "unet.mid_block", "pooling": "grid", "step": 0, "stream": "image"}
+    row = place | {"coding": "scene", "constituent": "shape1", "r2": None, "reason": why}
+    others = [{"constituent": "color1"}, {"site": "unet.up_blocks.0"}, {"step": 1}]
+    rows = [row | other | {"reason": "another"} for other in others]
+    write_table(folder.path / "probes.parquet", [*rows, row])
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
+    assert (found["shape1"]["value"], found["shape1"]["reason"]) == (None, why)
+    assert why not in found["shape2"]["reason"]
+    _change(folder.path / "scores.parquet", _no_constituent("malformed"))
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
+    assert found["shape1"]["reason"] == f"no clean picture to judge; {why}"
+
+
+def test_one_task_with_both_values_is_counted(folder: RunFolder) -> None:
+    first = Outcomes(folder, CONFIG).tasks[1].id
+    _change(
+        folder.path / "decodability.parquet",
+        lambda row: {} if row["task_id"] == first else {"decodability": None},
+    )
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    assert found["overall"]["value"] is None
+    assert found["overall"]["reason"] == "only 1 of 40 tasks can be both read and judged"
 
 
 def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:

@@ -35,27 +35,40 @@ def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
     decodability = outcomes.decodability(coding, ALL)
     how = draws(config)
 
-    def relate(x: Array, y: Array) -> dict[str, Any]:
-        return _relate(x, y, how).to_dict()
+    def relate(of: str, group: str, y: Array) -> dict[str, Any]:
+        x = outcomes.decodability(of, group)
+        return (_nothing(outcomes, of, group, x, y) or _relate(x, y, how)).to_dict()
 
     found: dict[str, Any] = {
         "unit": "task",
         "coding": coding,
-        "overall": relate(decodability, success.share),
+        "overall": relate(coding, ALL, success.share),
         "pearson": pearson(decodability, success.share, names=NAMES, **how).to_dict(),
-        "among_clean": relate(decodability, success.share_of_clean),
-        "by_coding": {
-            c: relate(outcomes.decodability(c, ALL), success.share) for c in outcomes.codings
-        },
+        "among_clean": relate(coding, ALL, success.share_of_clean),
+        "by_coding": {c: relate(c, ALL, success.share) for c in outcomes.codings},
         "by_constituent": {
-            group: relate(
-                outcomes.decodability(coding, group), outcomes.constituent_success(coding, group)
-            )
+            group: relate(coding, group, outcomes.constituent_success(coding, group))
             for group in outcomes.groups(coding)
         },
         "auroc_per_image": _auroc(outcomes, decodability, how).to_dict(),
     }
     return found | _within_strata(outcomes, decodability, success.share, how)
+
+
+def _nothing(
+    outcomes: Outcomes, coding: str, group: str, decodability: Array, success: Array
+) -> Estimate | None:
+    """The undefined estimate, with what is missing in plain words, where fewer than two tasks have both values."""
+    n = int((~np.isnan(decodability) & ~np.isnan(success)).sum())
+    if n >= 2:
+        return None
+    reasons = []
+    if np.isnan(success).all():
+        reasons.append(outcomes.why_not_judged())
+    if np.isnan(decodability).all():
+        reasons.append(outcomes.why_not_read(coding, group))
+    few = f"only {n} of {len(success)} tasks can be both read and judged"
+    return undefined("; ".join(reasons) or few, n, "task", "Spearman")
 
 
 def _relate(decodability: Array, success: Array, how: Draws) -> Estimate:

@@ -11,7 +11,7 @@ from t2iprobe.config import RunConfig
 from t2iprobe.families import Family, Task
 from t2iprobe.stages import drawing
 from t2iprobe.stages.drawing import RunTasks
-from t2iprobe.store import Row, RunFolder, read_table
+from t2iprobe.store import Row, RunFolder, read_json, read_table
 
 Array = NDArray[np.float64]
 OUTCOMES = ("right", "wrong", "malformed", "unscored")
@@ -59,6 +59,7 @@ class Outcomes:
     """The tables of a finished probe stage, joined by task in the order of the task list."""
 
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
+        self._path = folder.path
         self.drawn: RunTasks = drawing.read(folder, config)
         self.scores = read_table(folder.path / "scores.parquet")
         self._decodability: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
@@ -103,6 +104,25 @@ class Outcomes:
         rows = self._decodability[coding, group]
         values = [rows[task.id][field] if task.id in rows else None for task in self.tasks]
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+    def why_not_read(self, coding: str, group: str) -> str:
+        """Why decodability is undefined in every task: what the probe at the headline site says."""
+        place = read_json(self._path / "headline.json")["denoiser"]
+        wanted = {"coding": coding, "constituent": group, "stream": "image"}
+        wanted |= {name: place[name] for name in ("site", "pooling", "step")}
+        for row in read_table(self._path / "probes.parquet"):
+            if row.get("reason") and wanted.items() <= row.items():
+                return str(row["reason"])
+        return "it cannot be read in any task"
+
+    def why_not_judged(self) -> str:
+        """Why success, or what it is made of, is undefined in every task."""
+        success = self.success()
+        if not success.scored.any():
+            return "no image could be scored"
+        if not success.clean.any():
+            return "no clean picture to judge"
+        return "no picture in which it can be judged"
 
     def groups(self, coding: str) -> list[str]:
         """The target groups of a coding, without "all"."""
