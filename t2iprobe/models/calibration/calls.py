@@ -1,6 +1,6 @@
 """Calling a pipeline the one right way: one CPU generator per image, own lists of prompts, no progress bar."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,10 +74,29 @@ def images_of(output: Any, class_name: str) -> Any:
         ModelError: there are none; video and audio pipelines end here.
     """
     for name in IMAGE_FIELDS:
-        images = getattr(output, name, None)
+        images = field_of(output, name)
         if images is not None:
             return images
-    fields = ", ".join(output) if isinstance(output, dict) else type(output).__name__
+    fields = ", ".join(map(str, output)) if isinstance(output, dict) else type(output).__name__
     raise ModelError(
         f"{class_name} gives no image (its output has: {fields}); use a text-to-image checkpoint"
     )
+
+
+def field_of(output: Any, name: str) -> Any:
+    """One part of a pipeline's output, which is an object or a mapping; None where there is none."""
+    found = getattr(output, name, None)
+    return output.get(name) if found is None and isinstance(output, Mapping) else found
+
+
+def channels_at(shape: Sequence[int], tensor: bool) -> int | None:
+    """The axis of a frame that has its channels: the first or the last, with 1, 3 or 4 entries; None where neither has.
+
+    Args:
+        shape: of the frame.
+        tensor: whether it is one of torch. Where both axes may be, tensors have channels first, arrays last.
+    """
+    if len(shape) != 3:
+        return None
+    may = [axis for axis in (0, 2) if shape[axis] in (1, 3, 4)]
+    return may[0 if tensor else -1] if may else None

@@ -8,9 +8,10 @@ from itertools import product
 from typing import Any
 
 import torch
+from PIL import Image
 
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
-from t2iprobe.models.calibration.calls import call_pipeline
+from t2iprobe.models.calibration.calls import call_pipeline, channels_at
 from t2iprobe.models.calibration.failures import CALL_ERRORS, explain
 from t2iprobe.models.calibration.nudge import Nudges
 from t2iprobe.models.calibration.replay import kept, replayed
@@ -51,13 +52,24 @@ def _cannot(model: Model, error: Exception) -> T2IProbeError:
 
 
 def image_size(images: Any, class_name: str) -> tuple[int, int]:
-    """Height and width of the first image of an output."""
-    first = images[0]
+    """Height and width of the first image of an output.
+
+    Raises:
+        ModelError: there is none, or it is no still image.
+    """
+    first = images[0] if len(images) else None
+    if first is None:
+        raise ModelError(
+            f"{class_name} gives no image for {PROMPTS[0]!r}: if a safety checker blocks it, switch that off"
+        )
+    if isinstance(first, Image.Image):
+        return first.height, first.width
     shape = tuple(getattr(first, "shape", ()))
-    if len(shape) == 3:
-        return (shape[0], shape[1]) if shape[-1] in (1, 3, 4) else (shape[1], shape[2])
-    if hasattr(first, "size") and len(first.size) == 2:
-        return int(first.size[1]), int(first.size[0])
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    at = channels_at(shape, isinstance(first, torch.Tensor))
+    if at is not None:
+        return (shape[1], shape[2]) if at == 0 else (shape[0], shape[1])
     raise ModelError(f"{class_name} gives no still image but an array of shape {shape}")
 
 

@@ -55,7 +55,8 @@ def _changes(model: Model, name: str, look: Callable[[Model], list[Any]]) -> boo
 def _image(model: Model) -> list[Any]:
     with torch.random.fork_rng(devices=[]):
         made = call_pipeline(model, PROMPTS[:1], [torch.Generator("cpu").manual_seed(0)], "np")
-    return [torch.as_tensor(np.asarray(image)) for image in images_of(made, model.class_name)]
+    images = images_of(made, model.class_name)
+    return [torch.as_tensor(np.asarray(image)) for image in images if image is not None]
 
 
 def _first_given(model: Model) -> list[Any]:

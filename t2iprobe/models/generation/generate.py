@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from t2iprobe import seeding
 from t2iprobe.errors import DataError, ModelError
-from t2iprobe.models.calibration.calls import call_pipeline, images_of
+from t2iprobe.models.calibration.calls import call_pipeline
 from t2iprobe.models.calibration.failures import CALL_ERRORS, no_memory_for
 from t2iprobe.models.calibration.tokens import Span, TokenReader
+from t2iprobe.models.generation.pictures import pictures
 from t2iprobe.models.generation.plan import CapturePlan
 from t2iprobe.models.generation.recorder import BatchRecorder
 from t2iprobe.models.model import Model
@@ -127,8 +126,9 @@ def _batch(
         raise no_memory_for(model, len(prompts)) from error
     images, invalid = pictures(output, model.class_name)
     if len(images) != len(requests):
+        alone = "; with --batch-size 1 it is known whose they are" if len(requests) > 1 else ""
         raise ModelError(
-            f"{model.class_name} gave {len(images)} images for {len(requests)} prompts"
+            f"{model.class_name} gave {len(images)} images for {len(requests)} prompts{alone}"
         )
     batch = GeneratedBatch(requests, images, invalid)
     if recorder is not None and plan is not None:
@@ -161,63 +161,3 @@ def _token_report(
 def _limits(recorder: BatchRecorder, index: int) -> dict[str, int]:
     found = {name: watch.tokens[index] for name, watch in recorder.encoders.items()}
     return {name: tokens.length for name, tokens in found.items() if tokens and tokens.truncated}
-
-
-def pictures(output: Any, class_name: str) -> tuple[list[Image.Image], list[str | None]]:
-    """RGB images of a pipeline's output, and for each why it cannot be scored (None where it can).
-
-    A frame is invalid when its values are not finite (a half-precision VAE), when the safety checker flagged it, or
-    when it is wholly black without any variation. A dark picture is valid.
-
-    Raises:
-        ModelError: there are no images, or not one flag for each.
-    """
-    frames = images_of(output, class_name)
-    flags = getattr(output, "nsfw_content_detected", None)
-    if flags is None:
-        flags = getattr(output, "nsfw_detected", None)
-    # a list, a tuple or an array, one for each frame; None where nothing was checked
-    flagged = [False] * len(frames) if flags is None else [bool(flag) for flag in flags]
-    if len(flagged) != len(frames):
-        raise ModelError(
-            f"{class_name} gave {len(flagged)} flags of a safety checker for {len(frames)} images"
-        )
-    images: list[Image.Image] = []
-    invalid: list[str | None] = []
-    for frame, flag in zip(frames, flagged, strict=True):
-        array = _array(frame)
-        finite = bool(np.isfinite(array).all())
-        image = _to_image(np.nan_to_num(array, nan=0.0, posinf=1.0, neginf=0.0))
-        images.append(image)
-        if not finite:
-            invalid.append("NaN in decode")
-        elif flag:
-            invalid.append("safety checker")
-        elif image.getbbox() is None:
-            invalid.append("black frame")
-        else:
-            invalid.append(None)
-    return images, invalid
-
-
-def _array(frame: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """A frame as (height, width, channels) in [0, 1]."""
-    if isinstance(frame, Image.Image):
-        return np.asarray(frame.convert("RGB"), dtype=np.float32) / 255.0
-    if frame.ndim == 4 and len(frame) == 1:  # a video of one frame
-        frame = frame[0]
-    if isinstance(frame, Tensor):
-        frame = frame.detach().float().cpu().permute(1, 2, 0).numpy()
-    return np.asarray(frame, dtype=np.float32)
-
-
-def _to_image(array: np.ndarray[Any, np.dtype[np.float32]]) -> Image.Image:
-    """8-bit RGB, rounded as diffusers does; transparency over white."""
-    values = (array.clip(0.0, 1.0) * 255).round().astype(np.uint8)
-    if values.shape[-1] == 1:
-        values = values[..., 0]
-    image = Image.fromarray(values)
-    if image.mode == "RGBA":
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
