@@ -38,9 +38,9 @@ class Leg:
 
 def requests(n: int, seed: int = 0) -> list[Any]:
     """As many images of tasks of the shapes family as are asked for, of each task as many as a run makes by default."""
-    from t2iprobe.config import RunConfig
-    from t2iprobe.families import load_family
-    from t2iprobe.models.generation.generate import ImageRequest
+    from t2iprobe.activations.generate import ImageRequest
+    from t2iprobe.families.reading import load_family
+    from t2iprobe.runs.config import RunConfig
 
     family, each = load_family("shapes-pair"), RunConfig().seeds
     tasks = random.Random(seed).sample(family.tasks(), -(-n // each))
@@ -53,7 +53,7 @@ def requests(n: int, seed: int = 0) -> list[Any]:
 
 
 def load(name: str) -> Any:
-    from t2iprobe.models.checkpoint.loading import load_model
+    from t2iprobe.models.loading import load_model
     from t2iprobe.models.settings import LoadSettings
 
     return load_model(name, LoadSettings(device="cpu"))
@@ -64,8 +64,8 @@ def consume(model: Any, wanted: list[Any], plan: Any, batch: int) -> Leg:
 
     Every batch has a file of its own, as in a run: to write over one takes longer, as it is emptied first.
     """
-    from t2iprobe.models.generation.generate import generate
-    from t2iprobe.stages.activations import write_shard
+    from t2iprobe.activations.generate import generate
+    from t2iprobe.runs.shards import write_shard
 
     with tempfile.TemporaryDirectory() as folder:
         start, busy = time.perf_counter(), time.process_time()
@@ -84,7 +84,7 @@ def median_interval(ratios: list[float], seed: int = 0) -> tuple[float, float, f
 
 def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
     """Ratios of wall and of processor time, round by round."""
-    from t2iprobe.models.generation.plan import plan_capture
+    from t2iprobe.activations.plan import plan_capture
 
     model = load(name)
     plan = plan_capture(model)
@@ -108,7 +108,7 @@ def times(name: str, rounds: int, images: int, batch: int) -> dict[str, Any]:
 
 def memory(name: str, images: int, batch: int, capture: bool) -> dict[str, Any]:
     """Peak memory of one run."""
-    from t2iprobe.models.generation.plan import plan_capture
+    from t2iprobe.activations.plan import plan_capture
 
     model = load(name)
     plan = plan_capture(model) if capture else None

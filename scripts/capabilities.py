@@ -76,7 +76,7 @@ def distinct(values: list[str]) -> str:
 
 def command(arguments: list[str]) -> bool:
     """Whether a command of t2iprobe ends with 0; what it prints is dropped."""
-    from t2iprobe.cli import main
+    from t2iprobe.cli.main import main
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return main(arguments) == 0
@@ -121,7 +121,7 @@ def canvases(model: Any) -> Iterator[dict[str, int]]:
 
 def streams(found: Any, there: dict[str, Any]) -> tuple[str, str]:
     """The denoisers' streams, and where a constituent's own tokens are pooled."""
-    from t2iprobe.stages.activations import Key
+    from t2iprobe.runs.shards import Key
 
     keys = [Key.parse(text) for text in there]
     inside = [key for key in keys if key.site.split(".")[0] in found.denoisers]
@@ -159,8 +159,8 @@ def values_agree(model: Any, family: str, there: dict[str, Any]) -> bool:
 
 def row(family: str, folder: Path) -> list[str]:
     """One row of the table: what calibration found, and which of the four checks passed."""
-    from t2iprobe.models.checkpoint.loading import load_model
-    from t2iprobe.models.generation.plan import all_sites, calibrated
+    from t2iprobe.activations.plan import all_sites, calibrated
+    from t2iprobe.models.loading import load_model
     from t2iprobe.models.settings import LoadSettings
 
     tiny = of_tests("tiny")

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from synthetic.training import Trainer
 from t2iprobe.errors import DataError
-from t2iprobe.store import atomic
+from t2iprobe.runs.folder import atomic
 
 
 def save(trainer: Trainer, path: Path) -> None:

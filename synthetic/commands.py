@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parse(cls: type[Any], argv: list[str], name: str) -> Any:
-    from t2iprobe.commands.parsing import parse
+    from t2iprobe.cli.parsing import parse
 
     return parse(cls, argv, f"synthetic {name}", DESCRIPTIONS[name])
 

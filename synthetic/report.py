@@ -16,7 +16,7 @@ from synthetic.sweeps.table import sweep_table
 from t2iprobe.errors import DataError
 from t2iprobe.report import style
 from t2iprobe.report.across_tables import markdown
-from t2iprobe.store import RunFolder, atomic, read_json, read_table
+from t2iprobe.runs.folder import RunFolder, atomic, read_json, read_table
 
 TABLE = "table.md"
 TEMPLATES = Path(__file__).with_name("templates")

@@ -17,8 +17,8 @@ from synthetic.problems import Batch
 from synthetic.settings import TrainSettings, as_record
 from synthetic.training import Trainer
 from t2iprobe.errors import ConfigError
-from t2iprobe.progress import bar
-from t2iprobe.store import RunFolder, read_json, read_table, write_json, write_table
+from t2iprobe.runs.folder import RunFolder, read_json, read_table, write_json, write_table
+from t2iprobe.runs.progress import bar
 
 STAGE = "train"
 SUMMARY = "summary.json"

@@ -2,6 +2,6 @@
 
 import sys
 
-from t2iprobe.cli import main
+from t2iprobe.cli.main import main
 
 sys.exit(main())

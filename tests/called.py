@@ -4,8 +4,8 @@ import torch
 from made_up import Design, MadeUpPipeline, Truth, pipeline
 from torch import Tensor
 
-from t2iprobe.models.generation.generate import ImageRequest, generate
-from t2iprobe.models.generation.plan import CapturePlan, plan_capture
+from t2iprobe.activations.generate import ImageRequest, generate
+from t2iprobe.activations.plan import CapturePlan, plan_capture
 from t2iprobe.models.model import Model
 
 PROMPTS = ("a red circle left of a blue square", "an orange star above a black triangle")

@@ -36,7 +36,7 @@ def tiny_model(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
     """A loaded tiny pipeline by family name, kept for the session; tests leave it as they found it."""
     import tiny
 
-    from t2iprobe.models.checkpoint.loading import load_model
+    from t2iprobe.models.loading import load_model
     from t2iprobe.models.settings import LoadSettings
 
     loaded: dict[str, Any] = {}

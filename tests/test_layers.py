@@ -58,15 +58,15 @@ def test_there_is_no_import_cycle() -> None:
         ("t2iprobe.errors", ()),
         ("t2iprobe.probes", ("t2iprobe.errors", "t2iprobe.seeding", "t2iprobe.probes")),
         ("t2iprobe.stats", ("t2iprobe.errors", "t2iprobe.seeding", "t2iprobe.stats")),
-        ("t2iprobe.capture", ("t2iprobe.errors", "t2iprobe.capture")),
+        ("t2iprobe.models.hooks", ("t2iprobe.errors", "t2iprobe.models.hooks")),
         (
             "t2iprobe.scorers",
             (
                 "t2iprobe.errors",
-                "t2iprobe.records",
-                "t2iprobe.shapes",
-                "t2iprobe.tasks",
-                "t2iprobe.families",
+                "t2iprobe.scorers.verdict",
+                "t2iprobe.families.shapes",
+                "t2iprobe.families.tasks",
+                "t2iprobe.families.reading",
                 "t2iprobe.scorers",
             ),
         ),
@@ -91,7 +91,7 @@ def test_a_layer_knows_only_what_lies_below(layer: str, may_know: tuple[str, ...
 def test_help_needs_no_heavy_library(arguments: list[str]) -> None:
     heavy = ("torch", "diffusers", "transformers", "sklearn", "datasets", "scipy", "matplotlib")
     script = (
-        "import sys\nfrom t2iprobe.cli import main\n"
+        "import sys\nfrom t2iprobe.cli.main import main\n"
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"
         f"print('HEAVY', [m for m in {heavy!r} if m in sys.modules])"
     )

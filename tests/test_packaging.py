@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from t2iprobe import installed
+from t2iprobe.cli import installed
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +40,7 @@ def test_the_families_and_the_zoo_travel_inside(wheel: Path) -> None:
 def test_an_unpacked_wheel_finds_them(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     script = (
-        "from t2iprobe.families import family_names; from t2iprobe.models import zoo; "
+        "from t2iprobe.families.reading import family_names; from t2iprobe.models import zoo; "
         "print(family_names(), 'shapes-mmdit' in zoo.names())"
     )
     out = subprocess.run(

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.models.generation.plan import plan_capture
+from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.activations.plan import plan_capture
 
 PROMPTS = (
     "a red circle left of a blue square",

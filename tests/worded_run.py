@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from PIL import Image
 
-from t2iprobe.config import RunConfig, resolved
-from t2iprobe.results import digests
-from t2iprobe.stages import drawing, run_stage
-from t2iprobe.stages.activations import Entry, shard_metadata, write_shard
-from t2iprobe.stages.drawing import RunTasks
-from t2iprobe.stages.targets import Targets
-from t2iprobe.store import RunFolder, write_table
+from t2iprobe.runs import run_tasks as drawing
+from t2iprobe.runs.config import RunConfig, resolved
+from t2iprobe.runs.folder import RunFolder, write_table
+from t2iprobe.runs.results import digests
+from t2iprobe.runs.run_tasks import RunTasks
+from t2iprobe.runs.shards import Entry, shard_metadata, write_shard
+from t2iprobe.runs.stages import run_stage
+from t2iprobe.runs.targets import Targets
 
 CONFIG = RunConfig(tasks=48, seeds=1, folds=4, resamples=99)
 SITES = ("text_encoder.layers.0:text/mean", "text_encoder_2.layers.0:text/mean", "transformer.conditioning:text/mean",

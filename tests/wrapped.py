@@ -8,9 +8,9 @@ import tiny
 import torch
 from torch import nn
 
-from t2iprobe.models.checkpoint.loading import load_model
-from t2iprobe.models.generation.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.models.generation.plan import CapturePlan, plan_capture
+from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
+from t2iprobe.activations.plan import CapturePlan, plan_capture
+from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
 
 Folder = Callable[[str], Path]

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from t2iprobe import seeding, shapes
-from t2iprobe.families import load_family
-from t2iprobe.tasks import Task
+from t2iprobe import seeding
+from t2iprobe.families import shapes
+from t2iprobe.families.reading import load_family
+from t2iprobe.families.tasks import Task
 from zoo_training.vae import to_tensor
 
 FAMILY = "shapes-pair"

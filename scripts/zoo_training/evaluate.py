@@ -11,10 +11,11 @@ import torch
 from diffusers import AutoencoderKL, DiffusionPipeline
 from scipy.stats import chi2
 
-from t2iprobe import seeding, shapes
-from t2iprobe.records import Verdict
+from t2iprobe import seeding
+from t2iprobe.families import shapes
+from t2iprobe.families.tasks import Task
 from t2iprobe.scorers.pixels import PixelScorer
-from t2iprobe.tasks import Task
+from t2iprobe.scorers.verdict import Verdict
 from zoo_training.data import Weights, corpus
 from zoo_training.vae import reconstruct
 

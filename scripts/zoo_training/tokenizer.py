@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from transformers import CLIPTokenizer
 
-from t2iprobe.families import load_family
+from t2iprobe.families.reading import load_family
 
 MAX_LENGTH = 16  # the longest prompt of the families has 8 words, and two marks around it
 

@@ -8,7 +8,8 @@ from diffusers import AutoencoderKL
 from numpy.typing import NDArray
 from torch import Tensor
 
-from t2iprobe import seeding, shapes
+from t2iprobe import seeding
+from t2iprobe.families import shapes
 from zoo_training.loop import Schedule, Trainer
 
 SCHEDULE = Schedule(steps=2600, learning_rate=3e-3, warmup=100, floor=0.01, ema=0.99)

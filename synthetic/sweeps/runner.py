@@ -11,8 +11,8 @@ from synthetic.supports import make_support
 from synthetic.sweeps.needed import tasks_needed
 from synthetic.sweeps.presets import APPROXIMATION, Cell, cells, command
 from t2iprobe.errors import ConfigError
-from t2iprobe.progress import console
-from t2iprobe.store import RunFolder, write_json, write_table
+from t2iprobe.runs.folder import RunFolder, write_json, write_table
+from t2iprobe.runs.progress import console
 
 RESULTS = "results.parquet"
 MEASURES = ("r2", "r2_pooled", "r2_median", "accuracy", "episode_accuracy", "accuracy_optimal")

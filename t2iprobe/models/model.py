@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from t2iprobe.capture import find_module, unwrap
 from t2iprobe.errors import ModelError
-from t2iprobe.models.checkpoint.schedulers import put_scheduler
+from t2iprobe.models.hooks import find_module, unwrap
 from t2iprobe.models.kinds import call_parameters, refusal
+from t2iprobe.models.schedulers import put_scheduler
 from t2iprobe.models.sites import denoiser_blocks
 
 # What denoisers of diffusers call the noise level they are given, most specific first.

@@ -7,8 +7,8 @@ from typing import Literal
 
 from torch import nn
 
-from t2iprobe.capture import is_compiled
 from t2iprobe.errors import SiteError, unknown
+from t2iprobe.models.hooks import is_compiled
 
 Stream = Literal["image", "text"]
 

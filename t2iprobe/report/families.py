@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from t2iprobe.families import family_names, load_family
-from t2iprobe.tasks import Family
+from t2iprobe.families.reading import family_names, load_family
+from t2iprobe.families.tasks import Family
 
 _N_EXAMPLES = 6
 
@@ -55,7 +55,7 @@ def show_family(name_or_path: str | Path, console: Console | None = None) -> Non
 
 def examples(family: Family, n: int = _N_EXAMPLES) -> list[str]:
     """Prompts spread over the family, n of them, each with the other wording of its scene."""
-    from t2iprobe.sampling import draw_tasks
+    from t2iprobe.families.sampling import draw_tasks
 
     lines = []
     for task in draw_tasks(family, min(n, family.n_tasks), seed=0):

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
-from t2iprobe.models.checks.inspect import ModelReport
+from t2iprobe.checks.inspect import ModelReport
 
 
 def print_inspection(found: ModelReport) -> None:

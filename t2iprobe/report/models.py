@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from t2iprobe.models import zoo
-from t2iprobe.models.checkpoint.cards import Card
+from t2iprobe.models.cards import Card
 
 
 def print_models() -> None:

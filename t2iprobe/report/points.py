@@ -18,8 +18,8 @@ from t2iprobe.report.reading import (
     value_of,
     whole,
 )
-from t2iprobe.results import require_unchanged
-from t2iprobe.store import RunFolder
+from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.results import require_unchanged
 
 Kind = Literal["images", "synthetic"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import DataError
-from t2iprobe.store import read_json
+from t2iprobe.runs.folder import read_json
 
 STAGE_OF_FILE = {
     "tasks.jsonl": "generate",

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from t2iprobe import shapes
 from t2iprobe.errors import ConfigError, unknown
-from t2iprobe.records import Verdict
+from t2iprobe.families import shapes
+from t2iprobe.scorers.verdict import Verdict
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from t2iprobe.tasks import Family, Task
+    from t2iprobe.families.tasks import Family, Task
 
 Array = NDArray[np.float32]
 
@@ -49,7 +49,7 @@ class Found:
         shape: name of the best template.
         x: centroid, pixels from the left edge.
         y: centroid, pixels from the top edge.
-        radius: size in pixels, see `t2iprobe.shapes`.
+        radius: size in pixels, see `t2iprobe.families.shapes`.
         overlap: soft intersection over union with the template, in [0, 1].
     """
 

@@ -14,7 +14,7 @@ from synthetic.sweeps.presets import PRESETS, cells, command
 from synthetic.sweeps.runner import _groups
 from synthetic.sweeps.table import sweep_table
 from t2iprobe.errors import T2IProbeError
-from t2iprobe.store import read_json, read_table
+from t2iprobe.runs.folder import read_json, read_table
 
 QUICK = [
     *(
@@ -133,7 +133,7 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
 @pytest.mark.parametrize("task", ["hyperteacher", "preference"])
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_cells_have_names_of_their_own_and_commands_that_parse(tmp_path, preset, size, task):
-    from t2iprobe.commands.parsing import parse
+    from t2iprobe.cli.parsing import parse
 
     made = list(cells(SweepSettings(preset, tmp_path, size=size, task=task)))
     assert len({cell.name for cell in made}) == len(made) >= 2

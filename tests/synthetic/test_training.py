@@ -17,7 +17,7 @@ from synthetic.runs import train, train_together
 from synthetic.settings import TrainSettings
 from synthetic.training import Trainer, learning_rate_at
 from t2iprobe.errors import ConfigError, DataError
-from t2iprobe.store import read_json, read_table
+from t2iprobe.runs.folder import read_json, read_table
 
 TINY = {
     "modules": 6, "hot": 2, "steps": 12, "width": 16, "batch_tasks": 8, "samples": 4, "eval_tasks": 16,

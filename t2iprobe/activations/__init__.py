@@ -1,0 +1,1 @@
+"""Reading activations while images are made: what to read, pooling, recording, generation."""

@@ -1,0 +1,96 @@
+"""Reading one text encoder during one batch: only the passes and the rows that are the prompts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from t2iprobe.activations.pooled_buffer import Kept, Texts, text_rows
+from t2iprobe.activations.pooling import pool_tokens, text_weights
+from t2iprobe.calibration.outputs import pick
+from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.tokens import PromptTokens, TokenReader
+from t2iprobe.models.sites import Site
+
+
+class EncoderWatch:
+    """One text encoder in one batch.
+
+    The encoder may get all prompts in one pass, one prompt a pass, or prompts and negative prompts together, in any
+    order: rows are matched with prompts by their token ids.
+
+    Attributes:
+        tokens: for each prompt where its words are; None while the encoder has not been given it.
+    """
+
+    def __init__(self, reader: TokenReader, texts: Texts, kept: Kept) -> None:
+        self._reader, self._texts, self._kept = reader, texts, kept
+        self.tokens: list[PromptTokens | None] = [None] * len(texts.prompts)
+        self._rows: list[tuple[int, int]] = []  # (row of the pass, prompt)
+        self._weights: Tensor | None = None
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Match the rows of ids that the token embedding is given with the prompts of the batch."""
+        ids = args[0] if args else next(iter(kwargs.values()))
+        self._rows, self._weights = [], None
+        if all(found is not None for found in self.tokens):
+            return
+        table = ids.detach().cpu().tolist()
+        table = table if table and isinstance(table[0], list) else [table]
+        for row, tokens in enumerate(table):
+            prompt = self._match(row, tokens, len(table))
+            if prompt is not None:
+                self._rows.append((row, prompt))
+        if self._rows and self._texts.names:
+            self._weights = self._weigh([prompt for _, prompt in self._rows], len(table[0]))
+            self._weights = self._weights.to(ids.device)
+
+    def _match(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
+        """The prompt in a row that none has been found for yet; None in a row of something else, or of one more time.
+
+        Of several prompts that begin alike the one of which most is there, at best to its end, then the one at the same
+        place: encoders may be given the prompts one by one, where only their order tells prompts apart that were cut.
+        """
+        prompts = self._texts.prompts
+        here = row % len(prompts) if n_rows >= len(prompts) else None
+        if here is not None and self.tokens[here] is None:
+            whole = self._reader.find(ids, prompts[here])
+            if whole is not None and not whole.truncated:
+                self.tokens[here] = whole
+                return here
+        found = {i: own for i, p in enumerate(prompts) if (own := self._reader.find(ids, p))}
+        best = max(map(_extent, found.values()), default=None)
+        left = [i for i, own in found.items() if _extent(own) == best and self.tokens[i] is None]
+        if not left:
+            return None
+        chosen = here if here in left else left[0]
+        self.tokens[chosen] = found[chosen]
+        return chosen
+
+    def _weigh(self, prompts: Sequence[int], n: int) -> Tensor:
+        found = [self.tokens[prompt] for prompt in prompts]
+        parts = [[(tokens, 0, 0)] for tokens in found if tokens is not None]
+        return text_weights(self._texts.names, n, parts, [self._texts.spans[i] for i in prompts])
+
+    def read(self, site: Site, reading: Reading) -> Callable[..., None]:
+        """A hook that pools one site's output for the rows that belong to prompts."""
+        names = text_rows(self._texts.names)
+
+        def hook(_args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:
+            if self._weights is None:
+                return
+            values = pick(output, reading.item, site)
+            values = values.transpose(0, 1) if reading.axis == 1 else values
+            rows = [row for row, _ in self._rows]
+            if values.shape[1] != self._weights.shape[-1] or rows[-1] >= values.shape[0]:
+                return  # one token of a text that is being generated
+            chosen = values if rows == list(range(values.shape[0])) else values[rows]
+            pooled = pool_tokens(chosen, self._weights.to(values.device))
+            self._kept.put_some(site, [prompt for _, prompt in self._rows], pooled, names)
+
+        return hook
+
+
+def _extent(tokens: PromptTokens) -> tuple[int, bool]:
+    """How much of a prompt is in a row: its last character, and whether that is the end."""
+    return (tokens.characters[-1][1], not tokens.truncated)

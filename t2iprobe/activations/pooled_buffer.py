@@ -1,0 +1,78 @@
+"""Pooled activations of one batch, kept on the device until the call is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from t2iprobe.calibration.tokens import Span
+from t2iprobe.models.sites import Site
+
+Rows = dict[str, slice]
+"""Pooling name -> its rows among the pooled values."""
+
+
+def text_rows(names: Sequence[str]) -> Rows:
+    """One row per text pooling."""
+    return {name: slice(i, i + 1) for i, name in enumerate(names)}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a batch asks for: prompts, characters of each constituent in each, and names of the text poolings."""
+
+    prompts: list[str]
+    spans: list[dict[str, Span]]
+    names: list[str]
+
+
+@dataclass
+class Kept:
+    """Pooled values (b, p, d) by site and step; b images in the order of the prompts."""
+
+    n: int
+    values: dict[tuple[Site, int | None], tuple[Tensor, Rows]] = field(default_factory=dict)
+
+    def put(self, site: Site, step: int | None, pooled: Tensor, rows: Rows) -> None:
+        """Keep the values of a site for the whole batch."""
+        self.values[site, step] = (pooled, rows)
+
+    def put_some(self, site: Site, images: Sequence[int], pooled: Tensor, rows: Rows) -> None:
+        """Keep the values of a site for some images of the batch; the others keep theirs, at first NaN."""
+        if list(images) != list(range(self.n)):
+            held = self.values.get((site, None))
+            shape = (self.n, *pooled.shape[1:])
+            whole = held[0] if held else pooled.new_full(shape, float("nan"))
+            whole[list(images)] = pooled
+            pooled = whole
+        self.values[site, None] = (pooled, rows)
+
+    def activations(self, sites: Sequence[Site]) -> dict[str, Tensor]:
+        """Every pooling under its key, (b, d) float32 on the CPU, in the order of the sites and of the steps.
+
+        Values of one shape leave the device together: hundreds of small copies would each wait for it.
+        """
+        alike: dict[Any, list[tuple[Site, int | None]]] = {}
+        for key, (pooled, rows) in self.values.items():
+            alike.setdefault((pooled.shape, pooled.device, tuple(rows)), []).append(key)
+        found: dict[tuple[Site, int | None], dict[str, Tensor]] = {key: {} for key in self.values}
+        for keys in alike.values():
+            targets = [found[key] for key in keys]
+            together = torch.stack([self.values[key][0] for key in keys])
+            stored = together.detach().to("cpu", torch.float32)  # stacking has copied them
+            for name, part in self.values[keys[0]][1].items():
+                pieces = stored[:, :, part].flatten(2).contiguous().unbind()
+                for own, piece in zip(targets, pieces, strict=True):
+                    own[name] = piece
+        order = {site: index for index, site in enumerate(sites)}
+        return {
+            f"{site}/{name}{'' if step is None else f'@{step}'}": piece
+            for site, step in sorted(found, key=lambda key: (order[key[0]], _number(key[1])))
+            for name, piece in found[site, step].items()
+        }
+
+
+def _number(step: int | None) -> int:
+    return -1 if step is None else step

@@ -1,0 +1,1 @@
+"""What can be read in a model, and whether it is read rightly: behind `inspect` and `doctor`."""

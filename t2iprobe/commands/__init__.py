@@ -1,1 +1,0 @@
-"""One module per command: parse the settings, call the work, print the outcome. No work of its own."""

@@ -1,0 +1,1 @@
+"""Task families: what a prompt is made of, how tasks are drawn, worded, coded and split."""

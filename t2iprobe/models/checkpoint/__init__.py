@@ -1,1 +1,0 @@
-"""Getting a checkpoint: its name, the hub, files and LoRAs, and what is remembered of it."""

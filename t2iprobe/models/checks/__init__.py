@@ -1,1 +1,0 @@
-"""What can be read in a model, without its weights if need be, and whether it is read rightly."""

@@ -1,0 +1,1 @@
+"""One run: its settings, its folder, and the stages generate, score, probe, correlate, report."""

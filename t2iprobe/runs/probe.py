@@ -1,0 +1,203 @@
+"""Fit the probes of a run: activations -> probes.parquet, headline.json, decodability.parquet.
+
+Every recorded array is probed for every coding side by side, shuffled labels included. The headline site is a place in
+the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of the folds and valued on the other.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from t2iprobe import registry
+from t2iprobe.errors import DataError
+from t2iprobe.probes.controls import SHUFFLED, bag_of_words
+from t2iprobe.probes.decodability import TaskDecodability
+from t2iprobe.probes.folds import check_groups
+from t2iprobe.probes.headline import Headline, choose_headline, first_half, half_r2
+from t2iprobe.runs import run_tasks as drawing
+from t2iprobe.runs.array import Predict, Probed, or_none, probe, ratio, sums
+from t2iprobe.runs.config import RunConfig
+from t2iprobe.runs.cuts import Cuts
+from t2iprobe.runs.folder import Row, RunFolder, write_json, write_table
+from t2iprobe.runs.progress import bar
+from t2iprobe.runs.run_tasks import RunTasks
+from t2iprobe.runs.shards import ActivationReader, Key
+from t2iprobe.runs.targets import ALL, Targets
+
+Result = TypeVar("Result")
+
+
+def run(folder: RunFolder, config: RunConfig) -> None:
+    """Probe every recorded array.
+
+    Raises:
+        DataError: nothing was recorded in the denoiser's image stream.
+    """
+    drawn = drawing.read(folder, config)
+    reader = ActivationReader(folder)
+    targets = Targets.of(drawn, [entry.task_id for entry in reader.entries], config.seed)
+    scene = {task.id: task.scene_id for task in drawn.tasks}
+    check_groups(targets.folds, [scene[task_id] for task_id in targets.task_ids])
+    predict: Predict = registry.resolve("probe", registry.PROBES, config.probe)
+    cuts = Cuts(drawn, reader.encoders, targets)
+    rows: list[Row] = []
+    halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
+
+    def work(key: Key) -> tuple[list[Row], tuple[float, float]]:
+        probed = probe(reader.read(key), targets, key.span, predict, cuts.of(key))
+        return probed.rows, _halves(probed, targets, drawn.family.headline)
+
+    with bar("probe", len(reader.keys), "arrays") as progress:
+        for key, (found, pair) in _in_threads(work, reader.keys):
+            rows += [_place(key) | {"timestep": reader.timestep(key)} | row for row in found]
+            if key.stream == "image":
+                halves["denoiser"][key] = pair
+            elif key.in_text_encoder and key.span is None:
+                halves["text encoder"][key] = pair
+            progress.advance()
+    if not halves["denoiser"]:
+        raise DataError(
+            "no site of the denoiser's image stream was recorded: widen --sites and run again"
+        )
+    write_table(folder.path / "probes.parquet", rows)
+    _write_headline(folder, drawn, reader, targets, halves, predict, _why_no_encoder(rows, drawn))
+
+
+def _in_threads(work: Callable[[Key], Result], keys: list[Key]) -> Iterator[tuple[Key, Result]]:
+    """Each key with the result of the work on it, in order; one thread a core.
+
+    The matrices are small: LAPACK's own threads would leave cores idle.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from zip(keys, pool.map(work, keys), strict=True)
+
+
+def _halves(probed: Probed, targets: Targets, coding: str) -> tuple[float, float]:
+    """R2 of a whole coding over the tasks of the first and of the second half of the folds."""
+    names = targets.of_coding(coding)
+    tasks = probed.tasks(names)
+    if not tasks.tasks:
+        return float("nan"), float("nan")
+    return half_r2(tasks, _in_first_half(tasks, targets), names)
+
+
+def _in_first_half(tasks: TaskDecodability, targets: Targets) -> NDArray[np.bool_]:
+    half = dict(zip(targets.task_ids, first_half(targets.folds), strict=True))
+    return np.array([half[task] for task in tasks.tasks], dtype=bool)
+
+
+def _place(key: Key) -> Row:
+    pooling = "span" if key.span else key.pooling
+    return {
+        "site": key.site,
+        "component": key.component,
+        "stream": key.stream,
+        "pooling": pooling,
+        "step": key.step,
+    }
+
+
+def _write_headline(
+    folder: RunFolder,
+    drawn: RunTasks,
+    reader: ActivationReader,
+    targets: Targets,
+    halves: dict[str, dict[Key, tuple[float, float]]],
+    predict: Predict,
+    no_encoder: str | None,
+) -> None:
+    """Choose the headline site; write it, and what every task's decodability is there.
+
+    `halves` are R2 of every candidate on both halves of the folds, `no_encoder` why no site of a text encoder has any,
+    where that is known.
+    """
+    keys = {key.text: key for key in reader.keys}
+    chosen = choose_headline({key.text: pair for key, pair in halves["denoiser"].items()})
+    if chosen.site is None or chosen.other_site is None:
+        raise DataError(f"no headline site: {chosen.reason}; draw more tasks with --tasks")
+    encoder = choose_headline({key.text: pair for key, pair in halves["text encoder"].items()})
+    words, _ = bag_of_words([task.prompt for task in drawn.tasks])
+    by_task = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
+    bag = probe(words.astype(np.float32), by_task, None, predict)
+    write_json(
+        folder.path / "headline.json",
+        {
+            "coding": drawn.family.headline,
+            "denoiser": _describe(chosen, keys),
+            "text_encoder": _describe(encoder, keys, no_encoder),
+            "bag_of_words": {r["coding"]: r["r2"] for r in bag.rows if r["constituent"] == ALL},
+        },
+    )
+    names = [group.name for group in targets.groups]
+    fits = {
+        text: probe(reader.read(keys[text]), targets, None, predict).tasks(names)
+        for text in (chosen.site, chosen.other_site)
+    }
+    write_table(folder.path / "decodability.parquet", _task_rows(fits, chosen, targets))
+
+
+def _why_no_encoder(rows: list[Row], drawn: RunTasks) -> str | None:
+    """Why the headline coding cannot be read in the text encoders, where it is because they cut the prompts."""
+    reasons = [
+        row["reason"]
+        for row in rows
+        if row["step"] is None
+        and (row["coding"], row["constituent"]) == (drawn.family.headline, ALL)
+        and row["n_tasks_cut"]
+        and row["r2"] is None
+    ]
+    return reasons[0] if reasons else None
+
+
+def _describe(chosen: Headline, keys: dict[str, Key], why: str | None = None) -> Row:
+    if chosen.site is None:
+        return {"site": None, "r2": None, "reason": why or chosen.reason}
+    key = keys[chosen.site]
+    return _place(key) | {
+        "r2": chosen.r2,
+        "other": None if chosen.other_site is None else _place(keys[chosen.other_site]),
+        "n_candidates": chosen.n_candidates,
+    }
+
+
+def _task_rows(fits: dict[str, TaskDecodability], chosen: Headline, targets: Targets) -> list[Row]:
+    """One row for each task and group. A task is valued at the site that was chosen on the other half of the folds."""
+    at_site, at_other = fits[str(chosen.site)], fits[str(chosen.other_site)]
+    first = _in_first_half(at_site, targets)
+    names = {(g.coding, g.constituent): [g.name] for g in targets.groups}
+    names |= {(g.coding, ALL): targets.of_coding(g.coding) for g in targets.groups}
+    rows: list[Row] = []
+    for (coding, constituent), groups in names.items():
+        parts = {
+            prefix: [
+                np.where(first, other, site)
+                for site, other in zip(
+                    sums(at_site, [prefix + g for g in groups]),
+                    sums(at_other, [prefix + g for g in groups]),
+                    strict=True,
+                )
+            ]
+            for prefix in ("", SHUFFLED)
+        }
+        (residual, total), (residual_shuffled, total_shuffled) = parts[""], parts[SHUFFLED]
+        for t, task_id in enumerate(at_site.tasks):
+            rows.append(
+                {
+                    "task_id": task_id,
+                    "coding": coding,
+                    "constituent": constituent,
+                    "decodability": or_none(ratio(residual[t : t + 1], total[t : t + 1])),
+                    "residual": float(residual[t]),
+                    "total": float(total[t]),
+                    "residual_shuffled": float(residual_shuffled[t]),
+                    "total_shuffled": float(total_shuffled[t]),
+                    "n_images": int(at_site.n_rows[t]),
+                }
+            )
+    return rows

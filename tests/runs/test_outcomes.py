@@ -1,0 +1,247 @@
+"""Joining scores and decodability by task: slots behind a target group, unscored images, undefined values."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from t2iprobe.errors import DataError
+from t2iprobe.families.reading import Task, load_family
+from t2iprobe.runs import run_tasks as drawing
+from t2iprobe.runs.config import RunConfig, resolved
+from t2iprobe.runs.correlate import correlate
+from t2iprobe.runs.folder import Row, RunFolder, read_table, write_json, write_table
+from t2iprobe.runs.outcomes import Outcomes, slots_behind
+from t2iprobe.runs.shards import Key
+from t2iprobe.runs.summary import summarise
+
+FAMILY = load_family("shapes-pair")
+CANONICAL = {
+    "color1": "red",
+    "shape1": "circle",
+    "relation": "left of",
+    "color2": "blue",
+    "shape2": "square",
+}
+SWAPPED = {
+    "color1": "blue",
+    "shape1": "square",
+    "relation": "right of",
+    "color2": "red",
+    "shape2": "circle",
+}
+CONFIG = RunConfig(tasks=40, seeds=2, folds=4, resamples=99)
+
+
+@pytest.mark.parametrize(
+    ("values", "coding", "group", "slots"),
+    [
+        (CANONICAL, "slot", "color1", ("color1",)),
+        (SWAPPED, "slot", "color1", ("color1",)),
+        (CANONICAL, "scene", "color1", ("color1",)),
+        (SWAPPED, "scene", "color1", ("color2",)),
+        (SWAPPED, "scene", "relation", ("relation",)),
+        (SWAPPED, "presence", "color", ("color1", "color2")),
+        (SWAPPED, "binding", "color+shape", ("color1", "shape1", "color2", "shape2")),
+    ],
+)
+def test_slots_behind_a_target_group(
+    values: dict[str, str], coding: str, group: str, slots: tuple[str, ...]
+) -> None:
+    assert slots_behind(FAMILY, FAMILY.task(values), coding, group) == slots
+
+
+def test_a_key_splits_into_its_parts() -> None:
+    key = Key.parse("transformer.transformer_blocks.2:image/grid@3")
+    assert (key.site, key.component, key.stream, key.pooling, key.step, key.span) == (
+        "transformer.transformer_blocks.2",
+        "transformer",
+        "image",
+        "grid",
+        3,
+        None,
+    )
+    span = Key.parse("text_encoder.encoder.layers.1:text/span-color1")
+    assert (span.step, span.span, span.in_text_encoder) == (None, "color1", True)
+    assert not Key.parse("transformer.conditioning:text/mean").in_text_encoder
+    with pytest.raises(DataError, match="no activation key"):
+        Key.parse("transformer")
+
+
+def _outcome(task_number: int, image: int) -> str:
+    """Task 0 is never scored, task 1 always right, the others once right and once wrong or malformed."""
+    if task_number == 0:
+        return "unscored"
+    if task_number == 1 or image == 0:
+        return "right"
+    return "wrong" if task_number % 2 else "malformed"
+
+
+def _row(task: Task, number: int, image: int) -> Row:
+    outcome = _outcome(number, image)
+    known = outcome in ("right", "wrong")
+    row: Row = {"task_id": task.id, "image_index": image, "outcome": outcome, "reason": ""}
+    right = {name: outcome == "right" or name != "color1" for name in task.values}
+    return row | {f"ok_{name}": value if known else None for name, value in right.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    run = RunFolder.open(tmp_path / "run", resolved(CONFIG))
+    drawn = drawing.draw(CONFIG, None)
+    drawing.write(run, drawn, {})
+    write_table(
+        run.path / "scores.parquet",
+        [_row(task, n, image) for n, task in enumerate(drawn.tasks) for image in range(2)],
+    )
+    groups = ["all", *FAMILY.names]
+    write_table(
+        run.path / "decodability.parquet",
+        [
+            {
+                "task_id": task.id,
+                "coding": "scene",
+                "constituent": group,
+                "decodability": 0.9 if n == 1 else 0.01 * n,
+                "residual": 1.0 - (0.9 if n == 1 else 0.01 * n),
+                "total": 1.0,
+                "residual_shuffled": 1.0,
+                "total_shuffled": 1.0,
+                "n_images": 2,
+            }
+            for group in groups
+            for n, task in enumerate(drawn.tasks)
+        ],
+    )
+    place = {
+        "site": "unet.mid_block",
+        "pooling": "grid",
+        "step": 0,
+        "other": None,
+        "n_candidates": 1,
+    }
+    headline = {"denoiser": place, "text_encoder": {"site": None}, "bag_of_words": {"scene": 0.1}}
+    write_json(run.path / "headline.json", headline)
+    write_table(run.path / "probes.parquet", [{"coding": "slot", "constituent": "all", "r2": None}])
+    run.set_stage("generate", "done", seconds=1.0)
+    return run
+
+
+def test_unscored_images_are_no_failures(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    success = outcomes.success()
+    assert np.isnan(success.share[0])
+    assert success.share[1] == 1.0
+    assert success.share[2] == 0.5
+    assert success.share_of_clean[2] == 1.0  # its other image is malformed
+    assert success.share_of_clean[3] == 0.5
+
+
+def test_the_summary_counts_and_excludes_unscored_images(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    summary = summarise(folder, outcomes, correlate(outcomes, CONFIG), CONFIG)
+    assert summary["n_unscored"] == 2
+    assert summary["success"]["coverage"] == pytest.approx(78 / 80)
+    assert summary["success"]["all"] == pytest.approx(40 / 78)
+    assert summary["success"]["outcomes"] == {
+        "right": 40,
+        "wrong": 19,
+        "malformed": 19,
+        "unscored": 2,
+    }
+    assert summary["correlation"]["n"] == 39
+    assert summary["success"]["seen"] is None
+    assert "model card" in summary["success"]["seen_reason"]
+
+
+def test_a_single_deviating_task_is_no_finding(folder: RunFolder) -> None:
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    assert found["overall"]["value"] is None
+    assert found["overall"]["reason"] == "success differs in only 1 of 39 tasks"
+    assert found["by_constituent"]["shape1"]["value"] is None
+    assert "success does not vary" in found["by_constituent"]["shape1"]["reason"]
+
+
+def test_a_single_deviating_task_is_no_finding_within_strata_either(folder: RunFolder) -> None:
+    outcomes = Outcomes(folder, CONFIG)
+    outcomes.drawn.seen[:] = [n % 2 for n in range(40)]
+    found = correlate(outcomes, CONFIG)
+    assert found["within"]["value"] is None
+    assert found["within"]["reason"] == "success differs in only 1 of 39 tasks"
+    assert found["strata"]["seen"]["reason"] == "success differs in only 1 of 20 tasks"
+    assert "does not vary" in found["strata"]["held_out"]["reason"]
+
+
+def _change(path: Path, change: Callable[[Row], Row]) -> None:
+    write_table(path, [row | change(row) for row in read_table(path)])
+
+
+def _no_constituent(outcome: str) -> Callable[[Row], Row]:
+    blank: Row = {f"ok_{name}": None for name in FAMILY.names}
+    return lambda row: blank | {"outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [("malformed", "no clean picture to judge"), ("unscored", "no image could be scored")],
+)
+def test_nothing_to_judge_is_said_of_every_constituent(
+    folder: RunFolder, outcome: str, reason: str
+) -> None:
+    _change(folder.path / "scores.parquet", _no_constituent(outcome))
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    estimates = found["by_constituent"] | {"clean": found["among_clean"]}
+    assert {name: (e["value"], e["n"]) for name, e in estimates.items()} == dict.fromkeys(
+        estimates, (None, 0)
+    )
+    assert {e["reason"] for e in estimates.values()} == {reason}
+    overall = "success does not vary" if outcome == "malformed" else reason
+    assert found["overall"]["reason"] == overall
+
+
+def test_a_constituent_that_does_not_vary_says_so(folder: RunFolder) -> None:
+    why = "the target does not vary among these tasks"
+    same = ("scene", "shape1")
+    _change(
+        folder.path / "decodability.parquet",
+        lambda row: {"decodability": None} if (row["coding"], row["constituent"]) == same else {},
+    )
+    place = {"site": "unet.mid_block", "pooling": "grid", "step": 0, "stream": "image"}
+    row = place | {"coding": "scene", "constituent": "shape1", "r2": None, "reason": why}
+    others = [{"constituent": "color1"}, {"site": "unet.up_blocks.0"}, {"step": 1}]
+    rows = [row | other | {"reason": "another"} for other in others]
+    write_table(folder.path / "probes.parquet", [*rows, row])
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
+    assert (found["shape1"]["value"], found["shape1"]["reason"]) == (None, why)
+    assert why not in found["shape2"]["reason"]
+    _change(folder.path / "scores.parquet", _no_constituent("malformed"))
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
+    assert found["shape1"]["reason"] == f"no clean picture to judge; {why}"
+
+
+def test_one_task_with_both_values_is_counted(folder: RunFolder) -> None:
+    first = Outcomes(folder, CONFIG).tasks[1].id
+    _change(
+        folder.path / "decodability.parquet",
+        lambda row: {} if row["task_id"] == first else {"decodability": None},
+    )
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    assert found["overall"]["value"] is None
+    assert found["overall"]["reason"] == "only 1 of 40 tasks can be both read and judged"
+
+
+def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:
+    """Of the clean images, even tasks are all right and odd ones half right."""
+    found = correlate(Outcomes(folder, CONFIG), CONFIG)
+    decodability = [0.9, *(0.01 * n for n in range(2, 40))]
+    success = [1.0, *(0.5 if n % 2 else 1.0 for n in range(2, 40))]
+    expected = scipy.stats.spearmanr(decodability, success)[0]
+    assert found["among_clean"]["value"] == pytest.approx(expected)
+
+
+def test_a_scene_in_two_folds_is_counted() -> None:
+    tasks = [FAMILY.task(CANONICAL), FAMILY.task(SWAPPED)]
+    assert drawing.RunTasks(FAMILY, tasks, [0, 0], [None, None]).fold_overlap == 0
+    assert drawing.RunTasks(FAMILY, tasks, [0, 1], [None, None]).fold_overlap == 1
