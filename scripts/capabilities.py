@@ -1,8 +1,8 @@
-"""Run the test matrix and write what it shows into README.md.
+"""Run the test matrix and write what it shows into t2iprobe/models/FAMILIES.md.
 
     python scripts/capabilities.py               # every family; about ten minutes on a free core
     python scripts/capabilities.py flux sana     # only these rows
-    python scripts/capabilities.py --check       # whether README lists the families of the matrix
+    python scripts/capabilities.py --check       # whether the page lists the families of the matrix
 
 Every family is a tiny pipeline of its real classes with random weights, built by the tests. Four things are tried, by
 the command line where there is a command: inspect without weights; doctor; captured values against a second forward of
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-START, END = "<!-- capabilities -->", "<!-- /capabilities -->"
+PAGE = ROOT / "t2iprobe" / "models" / "FAMILIES.md"
 COLUMNS = [
     "family",
     "pipeline",
@@ -196,10 +196,9 @@ def row(family: str, folder: Path) -> list[str]:
     ]
 
 
-def written(readme: str) -> dict[str, str]:
-    """Rows of the table in README by family name."""
-    inside = readme.partition(START)[2].partition(END)[0]
-    lines = [line for line in inside.splitlines() if line.startswith("| ")][2:]
+def written(page: str) -> dict[str, str]:
+    """Rows of the page's table by family name."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
     return {line.strip("| ").split(" | ")[0]: line for line in lines}
 
 
@@ -218,16 +217,17 @@ def without_words(rows: dict[str, str]) -> str:
     return ", ".join(name for name, words in cells.items() if not set(words) & {"c", "t"})
 
 
-def section(rows: dict[str, str]) -> str:
-    """The whole part of README between the marks."""
+def page(rows: dict[str, str]) -> str:
+    """The text of the page."""
     made_with = [f"{name} {version(name)}" for name in ("diffusers", "transformers", "torch")]
     lacking = textwrap.fill(
         f"In these denoisers they are not, and text is pooled over all tokens: {without_words(rows)}.",
         120,
         break_on_hyphens=False,
     )
-    return f"""{START}
-<details><summary>{len(rows)} families, each tried from inspect to a run, with tiny random weights</summary>
+    return f"""# {len(rows)} families of pipelines, tried
+
+Each is a tiny pipeline of its real classes with random weights, taken from `inspect` to a run.
 
 Rows of one denoiser call: u unconditional, c conditional, p perturbed; *then* parts the calls of a step.
 *streams*: of the denoiser's blocks; *with a reference*: it works on a blank picture beside the one it makes, and means
@@ -239,24 +239,19 @@ given, t its text stream.
 {table(rows)}
 
 Written by `scripts/capabilities.py` with {", ".join(made_with)}.
-</details>
-{END}"""
+"""
 
 
-def listed(readme: str) -> list[tuple[str, str]]:
-    """(family, pipeline) of every row in README."""
-    cells = [line.strip("| ").split(" | ") for line in written(readme).values()]
+def listed(text: str) -> list[tuple[str, str]]:
+    """(family, pipeline) of every row of the page."""
+    cells = [line.strip("| ").split(" | ") for line in written(text).values()]
     return [(first, second) for first, second, *_ in cells]
 
 
-def keep(readme: Path, line: str) -> None:
-    """Put one row into README in place of the family's old one."""
-    text = readme.read_text(encoding="utf-8")
+def keep(line: str) -> None:
+    """Put one row into the page in place of the family's old one."""
     name = line.strip("| ").split(" | ")[0]
-    rows = written(text) | {name: line}
-    before, _, rest = text.partition(START)
-    whole = before + section(rows) + rest.partition(END)[2]
-    readme.write_text(whole, encoding="utf-8")
+    PAGE.write_text(page(written(PAGE.read_text(encoding="utf-8")) | {name: line}), encoding="utf-8")
 
 
 def main() -> int:
@@ -265,12 +260,11 @@ def main() -> int:
     parser.add_argument(
         "families", nargs="*", help="only these rows, by their name in tests/matrix.py"
     )
-    parser.add_argument("--check", action="store_true", help="compare README with the matrix")
+    parser.add_argument("--check", action="store_true", help="compare the page with the matrix")
     asked = parser.parse_args()
     families = of_tests("matrix").ALL
-    readme = ROOT / "README.md"
     if asked.check:
-        return int(listed(readme.read_text(encoding="utf-8")) != list(families.values()))
+        return int(listed(PAGE.read_text(encoding="utf-8")) != list(families.values()))
     unknown = [family for family in asked.families if family not in families]
     if unknown:
         parser.error(f"no family {', '.join(unknown)}; there are {', '.join(families)}")
@@ -279,7 +273,7 @@ def main() -> int:
         for family in asked.families or families:
             line = "| " + " | ".join(row(family, Path(folder))) + " |"
             print(line, flush=True)
-            keep(readme, line)
+            keep(line)
     return 0
 
 

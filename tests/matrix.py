@@ -1,4 +1,4 @@
-"""The families of the test matrix: what README's capability table lists, and what the tests go through."""
+"""The families of the test matrix: what t2iprobe/models/FAMILIES.md lists, and what the tests go through."""
 
 NAMED = {
     "sd15": ("Stable Diffusion 1.x", "StableDiffusionPipeline"),
