@@ -251,7 +251,9 @@ def listed(text: str) -> list[tuple[str, str]]:
 def keep(line: str) -> None:
     """Put one row into the page in place of the family's old one."""
     name = line.strip("| ").split(" | ")[0]
-    PAGE.write_text(page(written(PAGE.read_text(encoding="utf-8")) | {name: line}), encoding="utf-8")
+    PAGE.write_text(
+        page(written(PAGE.read_text(encoding="utf-8")) | {name: line}), encoding="utf-8"
+    )
 
 
 def main() -> int:
