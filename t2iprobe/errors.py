@@ -14,7 +14,16 @@ from difflib import get_close_matches
 
 
 class T2IProbeError(Exception):
-    """Base of every error whose text is meant for the user; the command line prints it and exits with 2."""
+    """Base of every error whose text is meant for the user; the command line prints it and exits with 2.
+
+    Example:
+        >>> import t2iprobe
+        >>> try:
+        ...     t2iprobe.load_family("shapes-pear")
+        ... except t2iprobe.T2IProbeError as error:
+        ...     print(str(error)[:47])
+        unknown family 'shapes-pear': did you mean 'sha
+    """
 
 
 class ConfigError(T2IProbeError):

@@ -8,8 +8,7 @@ from typing import Any
 
 from t2iprobe.errors import ConfigError, unknown
 
-# Classes with `score(image, task, image_index)` that gives a `t2iprobe.scorers.verdict.Verdict` with every constituent
-# of the task, and where they cannot judge any family `check_family(family)`, which raises ConfigError.
+# Classes that are a `t2iprobe.scorers.verdict.Scorer`.
 SCORERS = {
     "pixels": "t2iprobe.scorers.pixels:PixelScorer",
 }

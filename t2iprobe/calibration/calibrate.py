@@ -69,6 +69,12 @@ def calibrate(model: Model) -> Calibration:
     Raises:
         ModelError: the pipeline cannot make an image from a text alone.
         SiteError: no denoiser's input depends on the prompt.
+
+    Example:
+        >>> import t2iprobe
+        >>> found = t2iprobe.calibrate(t2iprobe.load_model("shapes-unet", steps=2))
+        >>> list(found.denoisers), found.image_size
+        (['unet'], (64, 64))
     """
     rehearsal = rehearse(model)
     images = images_of(rehearsal.output, model.class_name)

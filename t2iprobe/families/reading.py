@@ -47,6 +47,11 @@ def load_family(name_or_path: str | Path) -> Family:
         ConfigError: there is no such family or file; the text names near matches.
         DataError: the file is not a valid family; the text names file, line, key and the allowed
             form.
+
+    Example:
+        >>> import t2iprobe
+        >>> t2iprobe.load_family("shapes-pair").headline
+        'scene'
     """
     name = str(name_or_path)
     if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):

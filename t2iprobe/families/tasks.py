@@ -103,6 +103,12 @@ class Family:
             ("color2", "shape2")).
         hold_out: kind -> value combinations of one thing that the family declares held out, e.g.
             ({"color": "red", "shape": "square"},).
+
+    Example:
+        >>> import t2iprobe
+        >>> family = t2iprobe.load_family("shapes-pair")
+        >>> family.names
+        ('color1', 'shape1', 'relation', 'color2', 'shape2')
     """
 
     name: str

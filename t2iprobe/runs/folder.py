@@ -97,8 +97,15 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def open(cls, path: Path, settings: Mapping[str, Any]) -> "RunFolder":
+    def open(
+        cls, path: Path, settings: Mapping[str, Any], command: str | None = None
+    ) -> "RunFolder":
         """A new run folder, or an earlier one that was made with the same settings.
+
+        Args:
+            path: the folder.
+            settings: everything its results depend on.
+            command: the command line that makes it; that of this process when not given.
 
         Raises:
             ConfigError: the folder holds a run with other settings.
@@ -112,7 +119,7 @@ class RunFolder:
             {
                 "schema_version": SCHEMA_VERSION,
                 "settings": dict(settings),
-                "command": shlex.join(["t2iprobe", *sys.argv[1:]]),
+                "command": command or shlex.join(["t2iprobe", *sys.argv[1:]]),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
                 "versions": versions(),
                 "git_commit": git_commit(),

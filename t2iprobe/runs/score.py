@@ -11,7 +11,7 @@ from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.folder import Row, RunFolder, intact_png, write_table
 from t2iprobe.runs.progress import bar
 from t2iprobe.runs.shards import read_index
-from t2iprobe.scorers.verdict import Outcome, Verdict
+from t2iprobe.scorers.verdict import Outcome, Scorer, Verdict
 
 
 def check_scorer(name: str, family: Family) -> None:
@@ -33,7 +33,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     from PIL import Image
 
     drawn = drawing.read(folder, config)
-    scorer = registry.resolve("scorer", registry.SCORERS, config.scorer)()
+    scorer: Scorer = registry.resolve("scorer", registry.SCORERS, config.scorer)()
     tasks: dict[str, Task] = {task.id: task for task in drawn.tasks}
     rows: list[Row] = []
     index = read_index(folder)

@@ -22,13 +22,14 @@ STAGES = ("generate", "score", "probe", "correlate", "report")
 WITH_BAR = frozenset(STAGES[:3])
 
 
-def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
+def run(config: RunConfig, budget: Budget | None = None, command: str | None = None) -> RunFolder:
     """Run every stage that has not finished; a finished run is left as it is.
 
     Args:
         config: the settings.
         budget: the time the run has to end in, when it began to run out before this call; that of the settings if not
             given, from now on.
+        command: the command line that does the same, for run.json; that of this process when not given.
 
     Raises:
         ConfigError: the run folder holds a run with other settings.
@@ -40,7 +41,7 @@ def run(config: RunConfig, budget: Budget | None = None) -> RunFolder:
     fingerprint = load_family(config.family).fingerprint
     if not RunFolder(config.folder).manifest_path.exists():
         import_module("t2iprobe.runs.generate").check(config)
-    folder = RunFolder.open(config.folder, resolved(config))
+    folder = RunFolder.open(config.folder, resolved(config), command)
     _check_family(folder, config, fingerprint)
     if not folder.is_whole():
         folder.update(stages={})
