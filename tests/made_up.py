@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import tiny_tokenizers as tok
 import torch
 from diffusers import DiffusionPipeline
+from pipelines import tokenizers as tok
 from torch import Tensor, nn
 
 WIDTH = 16

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import tiny
-import tiny_parts as parts
 import torch
+from pipelines import parts
 from safetensors.torch import save_file
 from torch import Tensor
 

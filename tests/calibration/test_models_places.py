@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from made_up import WIDTH, Design, MadeUpPipeline, Painter, Speller, Truth, patches
-from tiny_tokenizers import clip_tokenizer
+from pipelines.tokenizers import clip_tokenizer
 from torch import Tensor, nn
 
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-import tiny_tokenizers as tok
+from pipelines import tokenizers as tok
 
 from t2iprobe.calibration.tokens import TokenReader
 

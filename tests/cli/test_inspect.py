@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import full_size
 import pytest
 import stub_hub
 import tiny
 import torch
+from pipelines import full_size
 from rich.console import Console
 from torch import nn
 

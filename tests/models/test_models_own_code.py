@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import tiny_tokenizers
 import torch
+from pipelines import tokenizers
 
 from t2iprobe.activations.generate import ImageRequest, generate
 from t2iprobe.activations.plan import plan_capture
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("own") / "house-checkpoint"
     torch.manual_seed(0)
     module("net").House().save_pretrained(path / "house")
-    tokenizer = tiny_tokenizers.clip_tokenizer()
+    tokenizer = tokenizers.clip_tokenizer()
     tokenizer.save_pretrained(path / "tokenizer")
     text = CLIPTextConfig(
         vocab_size=len(tokenizer),

@@ -70,8 +70,8 @@ def assert_text_read_as_it_is(model: Any, component: str, block: str) -> None:
 
 def wide_t5() -> Any:
     """A T5 whose layers are as wide as a block of weights that bitsandbytes packs."""
-    import tiny_parts
-    import tiny_tokenizers as tok
+    from pipelines import parts
+    from pipelines import tokenizers as tok
     from transformers import T5Config, T5EncoderModel
 
     torch.manual_seed(0)
@@ -89,14 +89,14 @@ def wide_t5() -> Any:
             use_cache=False,
         )
     )
-    tiny_parts.wake(encoder)
+    parts.wake(encoder)
     return encoder
 
 
 def wide_dit() -> Any:
     """A transformer of Stable Diffusion 3, as wide."""
-    import tiny_parts
     from diffusers import SD3Transformer2DModel
+    from pipelines import parts
 
     torch.manual_seed(0)
     transformer = SD3Transformer2DModel(
@@ -112,7 +112,7 @@ def wide_dit() -> Any:
         pooled_projection_dim=64,
         pos_embed_max_size=64,
     )
-    tiny_parts.wake(transformer)
+    parts.wake(transformer)
     return transformer.eval()
 
 

@@ -375,9 +375,9 @@ def test_an_image_has_its_own_noise_whatever_its_batch_and_offload(
 
 def test_the_same_layer_is_found_in_both_layouts_of_clip() -> None:
     """transformers dropped the level `text_model` from one class and kept it in the other."""
-    import tiny_parts
+    from pipelines import parts
 
-    for encoder in (tiny_parts.clip_text(), tiny_parts.clip_text(32)):
+    for encoder in (parts.clip_text(), parts.clip_text(32)):
         layers = [find_module(encoder, f"{level}encoder.layers.1") for level in ("", "text_model.")]
         assert layers[0] is layers[1]
         assert type(layers[0]).__name__ == "CLIPEncoderLayer"

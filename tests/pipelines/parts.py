@@ -1,10 +1,12 @@
 """Tiny random text encoders, codecs and other parts, with the structure of the real ones."""
 
+from importlib import import_module
 from typing import Any
 
-import tiny_tokenizers as tok
 import torch
 from torch import nn
+
+from pipelines import tokenizers as tok
 
 
 def clip_text(
@@ -327,3 +329,79 @@ def wake(module: nn.Module) -> None:
                 weight.copy_(
                     torch.randn(weight.shape, generator=generator) / weight.shape[-1] ** 0.5
                 )
+
+
+def ddim() -> Any:
+    from diffusers import DDIMScheduler
+
+    return DDIMScheduler(beta_schedule="scaled_linear", clip_sample=False, steps_offset=1)
+
+
+def flow(**settings: Any) -> Any:
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    return FlowMatchEulerDiscreteScheduler(**settings)
+
+
+def moved(module: str) -> Any:
+    """A module of diffusers.pipelines, which newer releases have under `deprecated`."""
+    try:
+        return import_module(f"diffusers.pipelines.deprecated.{module}")
+    except ImportError:
+        return import_module(f"diffusers.pipelines.{module}")
+
+
+def qwen3_vl(generates: bool = False, layers: int = 3) -> Any:
+    """Qwen3-VL, whose vision half stays silent."""
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLModel
+
+    text = {
+        "vocab_size": tok.qwen_size(),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 2048,
+        "initializer_range": 0.2,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "mrope_section": [2, 1, 1],
+            "mrope_interleaved": True,
+        },
+    }
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "out_hidden_size": 32,
+        "patch_size": 4,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+    }
+    torch.manual_seed(0)
+    return (Qwen3VLForConditionalGeneration if generates else Qwen3VLModel)(
+        Qwen3VLConfig(
+            text_config=text,
+            vision_config=vision,
+            image_token_id=tok.qwen_id("<|image_pad|>"),
+            video_token_id=tok.qwen_id("<|video_pad|>"),
+            vision_start_token_id=tok.qwen_id("<|vision_start|>"),
+            vision_end_token_id=tok.qwen_id("<|vision_end|>"),
+        )
+    )
+
+
+def qwen3_vl_processor() -> Any:
+    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+
+    tokenizer = tok.qwen_tokenizer()
+    return Qwen3VLProcessor(
+        Qwen2VLImageProcessor(patch_size=4),
+        tokenizer,
+        Qwen3VLVideoProcessor(patch_size=4),
+        chat_template=tokenizer.chat_template,
+    )

@@ -1,20 +1,87 @@
-"""Diffusion transformers of later years, each with another text encoder, stream or padding."""
+"""FLUX and its kin: blocks with two streams, then blocks with one."""
 
 from typing import Any
 
-import tiny_denoisers as nets
-import tiny_parts as parts
-import tiny_tokenizers as tok
+import diffusers
 import torch
-from tiny import SMALL, family, flow
+import transformers
+from tiny import SMALL, family
+
+from pipelines import denoisers as nets
+from pipelines import parts
+from pipelines import tokenizers as tok
+from pipelines.parts import flow
+
+
+def _flux() -> Any:
+    transformer = nets.flux_like(
+        "FluxTransformer2DModel", pooled_projection_dim=32, guidance_embeds=True
+    )
+    return diffusers.FluxPipeline(
+        scheduler=flow(use_dynamic_shifting=True),
+        vae=parts.vae(4, quant=False, shift=0.1),
+        text_encoder=parts.clip_text(seed=1),
+        tokenizer=tok.clip_tokenizer(),
+        text_encoder_2=parts.t5_encoder(),
+        tokenizer_2=tok.t5_tokenizer(),
+        transformer=transformer,
+    )
+
+
+@family("flux", **SMALL, guidance_scale=3.5)
+def _flux_embedded() -> Any:
+    return _flux()
+
+
+@family("flux_true_cfg", **SMALL, true_cfg_scale=4.0, negative_prompt="blurry")
+def _flux_true() -> Any:
+    return _flux()
+
+
+@family("flux_schnell", **SMALL, guidance_scale=0.0, max_sequence_length=256)
+def _flux_schnell() -> Any:
+    """No guidance embedding and no guidance."""
+    pipe = _flux()
+    settings = dict(pipe.transformer.config) | {"guidance_embeds": False}
+    torch.manual_seed(0)
+    pipe.transformer = type(pipe.transformer).from_config(settings)
+    return pipe
+
+
+@family("flux_kontext", **SMALL, max_area=1024)
+def _flux_kontext() -> Any:
+    """An editing pipeline that also draws from a text alone."""
+    return diffusers.FluxKontextPipeline(**_flux().components)
+
+
+@family("chroma", **SMALL)
+def _chroma() -> Any:
+    """FLUX without CLIP, guidance by two calls a step."""
+    torch.manual_seed(0)
+    transformer = diffusers.ChromaTransformer2DModel(
+        in_channels=16,
+        num_layers=2,
+        num_single_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        axes_dims_rope=(4, 4, 8),
+        approximator_num_channels=16,
+        approximator_hidden_dim=16,
+        approximator_layers=1,
+    )
+    return diffusers.ChromaPipeline(
+        scheduler=flow(),
+        vae=parts.vae(quant=False, shift=0.1),
+        text_encoder=parts.t5_encoder(),
+        tokenizer=tok.t5_tokenizer(),
+        transformer=transformer,
+    )
 
 
 @family("flux2", **SMALL, text_encoder_out_layers="[1, 2, 3]")
 def _flux2() -> Any:
     """Three layers of a Mistral side by side as text states, behind a system prompt."""
-    from diffusers import Flux2Pipeline
-    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
-
     tokenizer = tok.mistral_tokenizer()
     tokenizer.chat_template = tok.CHAT
     text = {
@@ -39,12 +106,12 @@ def _flux2() -> Any:
         "patch_size": 8,
     }
     torch.manual_seed(0)
-    encoder = Mistral3ForConditionalGeneration(
-        Mistral3Config(
+    encoder = transformers.Mistral3ForConditionalGeneration(
+        transformers.Mistral3Config(
             text_config=text, vision_config=vision, image_token_index=2, spatial_merge_size=1
         )
     )
-    return Flux2Pipeline(
+    return diffusers.Flux2Pipeline(
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.flux2_vae(),
         text_encoder=encoder,
@@ -56,14 +123,47 @@ def _flux2() -> Any:
 @family("flux2_klein", **SMALL, text_encoder_out_layers="[1, 2, 3]")
 def _flux2_klein() -> Any:
     """FLUX.2 with a Qwen and classifier-free guidance by two calls."""
-    from diffusers import Flux2KleinPipeline
-
-    return Flux2KleinPipeline(
+    return diffusers.Flux2KleinPipeline(
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.flux2_vae(),
         text_encoder=parts.qwen3(causal=True),
         tokenizer=tok.qwen_tokenizer(1024),
         transformer=nets.flux2_transformer(96, False),
+    )
+
+
+@family("flux2_klein_kv", **SMALL, text_encoder_out_layers="[1, 2, 3]")
+def _flux2_klein_kv() -> Any:
+    """FLUX.2 klein that keeps the keys of reference pictures, distilled: no guidance."""
+    return diffusers.Flux2KleinKVPipeline(
+        scheduler=flow(use_dynamic_shifting=True),
+        vae=parts.flux2_vae(),
+        text_encoder=parts.qwen3(causal=True),
+        tokenizer=tok.qwen_tokenizer(1024),
+        transformer=nets.flux2_transformer(96, False),
+    )
+
+
+@family("auraflow", **SMALL)
+def _auraflow() -> Any:
+    """Text before image in one stream, register tokens first."""
+    torch.manual_seed(0)
+    transformer = diffusers.AuraFlowTransformer2DModel(
+        sample_size=16,
+        num_mmdit_layers=2,
+        num_single_dit_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        caption_projection_dim=32,
+        pos_embed_max_size=64,
+    )
+    return diffusers.AuraFlowPipeline(
+        tokenizer=tok.t5_tokenizer(),
+        text_encoder=parts.umt5_encoder(),
+        vae=parts.vae(),
+        transformer=transformer,
+        scheduler=flow(),
     )
 
 
@@ -73,14 +173,11 @@ def _hidream() -> Any:
 
     It draws 128 x 128 latents whatever it is asked for: here they are pixels, in large patches.
     """
-    from diffusers import HiDreamImagePipeline, HiDreamImageTransformer2DModel
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     tokenizer = tok.mistral_tokenizer()
     tokenizer.padding_side = "right"
     torch.manual_seed(0)
-    llama = LlamaForCausalLM(
-        LlamaConfig(
+    llama = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=32,
             intermediate_size=64,
@@ -93,7 +190,7 @@ def _hidream() -> Any:
         )
     )
     torch.manual_seed(0)
-    transformer = HiDreamImageTransformer2DModel(
+    transformer = diffusers.HiDreamImageTransformer2DModel(
         patch_size=4,
         in_channels=4,
         out_channels=4,
@@ -110,7 +207,7 @@ def _hidream() -> Any:
         llama_layers=[0, 1, 2],
         force_inference_output=True,
     )
-    return HiDreamImagePipeline(
+    return diffusers.HiDreamImagePipeline(
         scheduler=flow(),
         vae=parts.vae(shift=0.1, blocks=1, attends=False),
         text_encoder=parts.clip_text(32, seed=1, positions=248),
@@ -125,74 +222,13 @@ def _hidream() -> Any:
     )
 
 
-@family("omnigen", height=32, width=32, num_inference_steps=2, max_input_image_size=32)
-def _omnigen() -> Any:
-    """No text encoder: token ids go into the denoiser itself."""
-    from diffusers import OmniGenPipeline, OmniGenTransformer2DModel
-
-    tokenizer = tok.mistral_tokenizer()
-    torch.manual_seed(0)
-    transformer = OmniGenTransformer2DModel(
-        in_channels=4,
-        patch_size=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        intermediate_size=32,
-        num_layers=2,
-        pad_token_id=tokenizer.pad_token_id,
-        vocab_size=len(tokenizer) + 8,
-        max_position_embeddings=1000,
-        time_step_dim=32,
-        rope_scaling={"long_factor": [1.0] * 4, "short_factor": [1.0] * 4},
-        pos_embed_max_size=16,
-    )
-    return OmniGenPipeline(
-        transformer=transformer,
-        scheduler=flow(invert_sigmas=True, num_train_timesteps=1),
-        vae=parts.vae(blocks=4),
-        tokenizer=tokenizer,
-    )
-
-
-@family("lumina", height=64, width=64, num_inference_steps=2, clean_caption=False)
-def _lumina() -> Any:
-    """The first Lumina: [conditional, unconditional]."""
-    from diffusers import LuminaNextDiT2DModel, LuminaPipeline
-
-    torch.manual_seed(0)
-    transformer = LuminaNextDiT2DModel(
-        sample_size=8,
-        patch_size=2,
-        in_channels=4,
-        hidden_size=32,
-        num_layers=2,
-        num_attention_heads=2,
-        num_kv_heads=1,
-        multiple_of=16,
-        cross_attention_dim=32,
-    )
-    return LuminaPipeline(
-        transformer=transformer,
-        scheduler=flow(),
-        vae=parts.vae(blocks=4),
-        text_encoder=parts.gemma2(),
-        tokenizer=tok.gemma_tokenizer(),
-    )
-
-
 @family("hunyuanimage", height=64, width=64, num_inference_steps=2)
 def _hunyuanimage() -> Any:
     """Two streams, a refiner for the text, and a second text encoder that most prompts leave silent."""
-    from diffusers import (
-        AutoencoderKLHunyuanImage,
-        HunyuanImagePipeline,
-        HunyuanImageTransformer2DModel,
-    )
     from diffusers.guiders import AdaptiveProjectedMixGuidance
 
     torch.manual_seed(0)
-    transformer = HunyuanImageTransformer2DModel(
+    transformer = diffusers.HunyuanImageTransformer2DModel(
         in_channels=4,
         out_channels=4,
         num_attention_heads=4,
@@ -206,7 +242,7 @@ def _hunyuanimage() -> Any:
         text_embed_2_dim=32,
         rope_axes_dim=(4, 4),
     )
-    codec = AutoencoderKLHunyuanImage(
+    codec = diffusers.AutoencoderKLHunyuanImage(
         in_channels=3,
         out_channels=3,
         latent_channels=4,
@@ -216,7 +252,7 @@ def _hunyuanimage() -> Any:
         spatial_compression_ratio=8,
         sample_size=64,
     )
-    return HunyuanImagePipeline(
+    return diffusers.HunyuanImagePipeline(
         scheduler=flow(shift=7.0),
         vae=codec,
         text_encoder=parts.qwen25_vl(),
@@ -233,9 +269,7 @@ def _hunyuanimage() -> Any:
 
 @family("bria", **SMALL, negative_prompt="bad")
 def _bria() -> Any:
-    from diffusers import BriaPipeline
-
-    return BriaPipeline(
+    return diffusers.BriaPipeline(
         transformer=nets.flux_like("BriaTransformer2DModel", axes_dims_rope=[4, 4, 8]),
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.vae(4, quant=False, shift=0.0),
@@ -254,13 +288,10 @@ def _bria() -> Any:
 )
 def _bria_fibo() -> Any:
     """Every block gets another layer of the text encoder."""
-    from diffusers import AutoencoderKLWan, BriaFiboPipeline
-    from transformers import SmolLM3Config, SmolLM3ForCausalLM
-
     tokenizer = tok.qwen_tokenizer()
     torch.manual_seed(0)
-    encoder = SmolLM3ForCausalLM(
-        SmolLM3Config(
+    encoder = transformers.SmolLM3ForCausalLM(
+        transformers.SmolLM3Config(
             vocab_size=tok.qwen_size(),
             hidden_size=32,
             intermediate_size=64,
@@ -273,7 +304,7 @@ def _bria_fibo() -> Any:
             initializer_range=0.2,
         )
     )
-    codec = AutoencoderKLWan(
+    codec = diffusers.AutoencoderKLWan(
         base_dim=16,
         decoder_base_dim=16,
         z_dim=16,
@@ -293,7 +324,7 @@ def _bria_fibo() -> Any:
         axes_dims_rope=[4, 4, 8],
         in_channels=16,
     )
-    return BriaFiboPipeline(
+    return diffusers.BriaFiboPipeline(
         transformer=transformer,
         scheduler=flow(),
         vae=codec,
@@ -304,9 +335,7 @@ def _bria_fibo() -> Any:
 
 @family("ovis", **SMALL)
 def _ovis() -> Any:
-    from diffusers import OvisImagePipeline
-
-    return OvisImagePipeline(
+    return diffusers.OvisImagePipeline(
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.vae(4, quant=False, shift=0.1),
         text_encoder=parts.qwen3(),
@@ -317,9 +346,7 @@ def _ovis() -> Any:
 
 @family("longcat", **SMALL)
 def _longcat() -> Any:
-    from diffusers import LongCatImagePipeline
-
-    return LongCatImagePipeline(
+    return diffusers.LongCatImagePipeline(
         scheduler=flow(use_dynamic_shifting=True),
         vae=parts.vae(16, quant=False, shift=0.1),
         text_encoder=parts.qwen25_vl(),
@@ -331,45 +358,4 @@ def _longcat() -> Any:
             pooled_projection_dim=32,
             axes_dims_rope=[4, 4, 8],
         ),
-    )
-
-
-@family("ernie", **SMALL)
-def _ernie() -> Any:
-    """Blocks whose batch is the second axis, image before text of the batch's longest prompt."""
-    from diffusers import ErnieImagePipeline, ErnieImageTransformer2DModel
-    from transformers import Ministral3Config, Ministral3Model
-
-    tokenizer = tok.mistral_tokenizer()
-    torch.manual_seed(0)
-    encoder = Ministral3Model(
-        Ministral3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            max_position_embeddings=512,
-            initializer_range=0.2,
-        )
-    )
-    transformer = ErnieImageTransformer2DModel(
-        hidden_size=32,
-        num_attention_heads=2,
-        num_layers=2,
-        ffn_hidden_size=64,
-        in_channels=16,
-        out_channels=16,
-        patch_size=1,
-        text_in_dim=32,
-        rope_axes_dim=(8, 4, 4),
-    )
-    return ErnieImagePipeline(
-        transformer=transformer,
-        vae=parts.flux2_vae(),
-        text_encoder=encoder,
-        tokenizer=tokenizer,
-        scheduler=flow(),
     )

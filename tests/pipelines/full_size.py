@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tiny_tokenizers as tok
+from pipelines import tokenizers as tok
 
 Config = dict[str, Any]
 

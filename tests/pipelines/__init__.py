@@ -1,0 +1,1 @@
+"""Tiny random pipelines, one file an architecture, with the parts that they share."""
