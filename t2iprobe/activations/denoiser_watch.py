@@ -1,66 +1,96 @@
 """Reading one denoiser during one batch: every call is judged by its text states, and only wanted steps are read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from t2iprobe.activations.pooled_buffer import Kept, Rows, Texts, text_rows
-from t2iprobe.activations.pooling import image_rows, image_weights, pool_map, pool_tokens
-from t2iprobe.activations.state_weights import StateWeights
-from t2iprobe.calibration.denoisers import Denoiser, image_grid
+from t2iprobe.activations.encoder_watch import BatchTexts, EncoderWatch
+from t2iprobe.activations.plan import CapturePlan
+from t2iprobe.activations.pooled_values import PooledValues, Rows, text_rows
+from t2iprobe.activations.pooling import (
+    image_rows,
+    image_weights,
+    pool_map,
+    pool_tokens,
+    text_weights,
+)
+from t2iprobe.calibration.denoisers import image_grid
 from t2iprobe.calibration.outputs import pick
 from t2iprobe.calibration.rows import conditional_rows
 from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.tokens import Segment
 from t2iprobe.calibration.trace import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.errors import SiteError
-from t2iprobe.models.model import forward_names, timestep_name
+from t2iprobe.models.model import Model, forward_names, timestep_name
 from t2iprobe.models.sites import CONDITIONING, Site, Stream
+
+
+class StateWeights:
+    """Weights over the text states of one denoiser in one batch, from where the encoders' tokens are in them.
+
+    Attributes:
+        names: text poolings that are possible: only the mean where the words cannot be located in the states.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], encoders: Mapping[str, EncoderWatch], texts: BatchTexts
+    ) -> None:
+        self._parts = [(s, encoders[s.encoder]) for s in segments if s.encoder in encoders]
+        self._texts = texts
+        self.names = texts.names if self._parts else ["mean"]
+
+    def weights(self, n: int) -> Tensor:
+        """Weights (b, p, n) over n text states."""
+        prompts = self._texts.prompts
+        if not self._parts:
+            return torch.full((len(prompts), 1, n), 1.0 / n)
+        tokens = [
+            [
+                (found, segment.shift, segment.first)
+                for segment, watch in self._parts
+                if (found := watch.tokens[index]) is not None
+            ]
+            for index in range(len(prompts))
+        ]
+        return text_weights(self.names, n, tokens, self._texts.spans)
 
 
 class DenoiserWatch:
     """One denoiser in one batch.
 
     Args:
-        name: component name.
-        module: the denoiser.
-        found: what calibration found about it.
-        wanted: steps to read.
-        image_poolings: poolings of image streams.
-        image_size: (height, width) of the images.
+        model: the model.
+        plan: what to capture.
+        name: component name of the denoiser.
         texts: prompts of the batch.
-        states: weights over the text states.
-        kept: where pooled values go.
-        with_conditioning: whether the text states themselves are a site to read.
+        encoders: the text encoders, each with the tokens that it is given.
+        pooled: where pooled values go.
     """
 
     def __init__(
         self,
+        model: Model,
+        plan: CapturePlan,
         name: str,
-        module: nn.Module,
-        found: Denoiser,
-        wanted: Sequence[int],
-        image_poolings: Sequence[str],
-        image_size: tuple[int, int],
-        texts: Texts,
-        states: StateWeights,
-        kept: Kept,
-        with_conditioning: bool,
+        texts: BatchTexts,
+        encoders: Mapping[str, EncoderWatch],
+        pooled: PooledValues,
     ) -> None:
-        self.name, self._found, self._wanted = name, found, set(wanted)
-        self._poolings, self._size = tuple(image_poolings), image_size
-        self._texts, self._states, self._kept = texts, states, kept
-        self._with_conditioning = with_conditioning
+        module = model.denoisers[name]
+        self.name, self._plan, self._texts, self._pooled = name, plan, texts, pooled
+        self._found, self._steps = plan.calibration.denoisers[name], set(plan.steps[name])
+        self._states = StateWeights(self._found.segments, encoders, texts)
         self._names, self._time = forward_names(module), timestep_name(module)
         self.calls = 0
         self.conditional_calls = 0
         self.step: int | None = None
         self._rows: list[int] = []
         self._n_rows = 0
-        self._judged: dict[tuple[int, ...], tuple[Any, list[int], int]] = {}
+        self._known_states: dict[tuple[int, ...], tuple[Any, list[int], int]] = {}
         self._text: Tensor | None = None
-        self._text_rows = text_rows(states.names)
+        self._text_rows = text_rows(self._states.names)
         self._image: dict[tuple[Any, ...], tuple[Tensor, Rows]] = {}
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -73,11 +103,11 @@ class DenoiserWatch:
             states = states.get(part) if isinstance(states, dict) else None
         if states is None:
             return
-        self._rows, self._n_rows = self._judge(states)
+        self._rows, self._n_rows = self._rows_of_prompts(states)
         if not self._rows:
             return
         if self.conditional_calls == 0:
-            self._conditioning(rows_of(states))
+            self._read_conditioning(rows_of(states))
         self.conditional_calls += 1
         self.step = self._scheduled(read_timestep(bound[self._time]) if self._time else None)
 
@@ -94,12 +124,12 @@ class DenoiserWatch:
                 f"{self.name}: call {self.conditional_calls} is at noise level {level:g}, in the rehearsal it was at"
                 f" {entry.timestep:g}"
             )
-        return entry.step if entry.counts and entry.step in self._wanted else None
+        return entry.step if entry.counts and entry.step in self._steps else None
 
-    def _judge(self, states: Any) -> tuple[list[int], int]:
+    def _rows_of_prompts(self, states: Any) -> tuple[list[int], int]:
         """Conditional rows among the text states of a call, by their values; the same object is judged once."""
         key = tuple(map(id, states)) if isinstance(states, list | tuple) else (id(states),)
-        if key not in self._judged:
+        if key not in self._known_states:
             rows = rows_of(states)
             samples = [own.sample for own in fingerprints(rows)]
             kept = conditional_rows(samples, self._found.unconditional)
@@ -114,28 +144,29 @@ class DenoiserWatch:
                 raise SiteError(
                     f"{self.name}: {len(kept)} conditional of {len(rows)} rows for {n} prompts; {why}"
                 )
-            if len(self._judged) > 8:
-                self._judged.clear()
+            if len(self._known_states) > 8:
+                self._known_states.clear()
             # Of two conditional rows per prompt the second is a perturbed one. The object is kept so its id stays.
-            self._judged[key] = (states, kept[:n], len(rows))
-        _, kept, n_rows = self._judged[key]
+            self._known_states[key] = (states, kept[:n], len(rows))
+        _, kept, n_rows = self._known_states[key]
         return kept, n_rows
 
-    def _conditioning(self, rows: Sequence[Tensor]) -> None:
+    def _read_conditioning(self, rows: Sequence[Tensor]) -> None:
         """Weights over the text states of this batch, and the states themselves where they are wanted."""
         own = [rows[row].flatten(1) if rows[row].ndim == 3 else rows[row] for row in self._rows]
         site = Site(self.name, CONDITIONING, "text")
+        is_read = site in self._plan.sites
         if own[0].ndim != 2:  # one vector per prompt, no tokens
-            if self._with_conditioning:
+            if is_read:
                 vectors = torch.stack([row.float().flatten() for row in own])[:, None]
-                self._kept.put(site, None, vectors, text_rows(["mean"]))
+                self._pooled.put(site, None, vectors, text_rows(["mean"]))
             return
         n = max(row.shape[0] for row in own)
         self._text = self._states.weights(n).to(own[0].device)
-        if self._with_conditioning:
+        if is_read:
             padded = [row if row.shape[0] == n else _pad_tokens(row, n) for row in own]
             pooled = pool_tokens(torch.stack(padded), self._text)
-            self._kept.put(site, None, pooled, self._text_rows)
+            self._pooled.put(site, None, pooled, self._text_rows)
 
     def read(self, path: str, readings: dict[Stream, Reading]) -> Callable[..., None]:
         """A hook that pools the streams of one block, at wanted steps only."""
@@ -145,15 +176,15 @@ class DenoiserWatch:
             if self.step is None:
                 return
             for site, reading in streams:
-                values = self._own_rows(pick(output, reading.item, site), reading, site)
+                values = self._conditional_rows(pick(output, reading.item, site), reading, site)
                 if site.stream == "image":
-                    self._keep_image(site, values, reading)
+                    self._pool_image(site, values, reading)
                 elif self._text is not None:
-                    self._keep_text(site, values, self._text)
+                    self._pool_text(site, values, self._text)
 
         return hook
 
-    def _own_rows(self, values: Tensor, reading: Reading, site: Site) -> Tensor:
+    def _conditional_rows(self, values: Tensor, reading: Reading, site: Site) -> Tensor:
         """The conditional rows, batch axis first, and of tokens only those of the stream."""
         if values.shape[reading.axis] != self._n_rows:
             raise SiteError(
@@ -169,7 +200,7 @@ class DenoiserWatch:
         values = values.transpose(0, 1) if reading.axis == 1 else values
         return values if reading.cut is None else values[:, slice(*reading.cut)]
 
-    def _keep_image(self, site: Site, values: Tensor, reading: Reading) -> None:
+    def _pool_image(self, site: Site, values: Tensor, reading: Reading) -> None:
         if reading.cut is None:
             values = values.movedim(-1, 1) if reading.channels_last else values
             values = values.squeeze(2) if values.ndim > 4 else values  # a video of one frame
@@ -178,32 +209,35 @@ class DenoiserWatch:
         else:
             weights, rows = self._image_weights(values.shape[1:2], values.device)
             pooled = pool_tokens(values, weights)
-        self._kept.put(site, self.step, pooled, rows)
+        self._pooled.put(site, self.step, pooled, rows)
 
     def _image_weights(self, shape: torch.Size, device: torch.device) -> tuple[Tensor, Rows]:
         """Weights over the positions of a feature map (height, width) or of tokens (n), and which row is which."""
         if (shape, device) not in self._image:
             n = shape.numel()
             if len(shape) == 1:
-                grid = image_grid(self._found, n, self._size)
+                grid = image_grid(self._found, n, self._plan.calibration.image_size)
             else:
                 grid = (shape[0], shape[1]) if len(shape) == 2 else None
-            weights = image_weights(self._poolings, n, grid).to(device)
-            self._image[shape, device] = weights, image_rows(self._poolings, grid is not None)
+            weights = image_weights(self._plan.image_poolings, n, grid).to(device)
+            self._image[shape, device] = (
+                weights,
+                image_rows(self._plan.image_poolings, grid is not None),
+            )
         return self._image[shape, device]
 
-    def _keep_text(self, site: Site, values: Tensor, weights: Tensor) -> None:
+    def _pool_text(self, site: Site, values: Tensor, weights: Tensor) -> None:
         n = values.shape[1]
         if n == 0:  # a model that keeps its text from the first step in a cache
             shape = (values.shape[0], weights.shape[1], values.shape[-1])
             undefined = torch.full(shape, torch.nan, device=values.device)
-            self._kept.put(site, self.step, undefined, self._text_rows)
+            self._pooled.put(site, self.step, undefined, self._text_rows)
             return
         weights = weights[..., :n]
         if weights.shape[-1] < n:  # pads behind the text states
             weights = torch.nn.functional.pad(weights, (0, n - weights.shape[-1]))
         pooled = pool_tokens(values, weights.to(values.device))
-        self._kept.put(site, self.step, pooled, self._text_rows)
+        self._pooled.put(site, self.step, pooled, self._text_rows)
 
 
 def _pad_tokens(row: Tensor, n: int) -> Tensor:

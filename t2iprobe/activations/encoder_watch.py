@@ -1,16 +1,26 @@
 """Reading one text encoder during one batch: only the passes and the rows that are the prompts."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from t2iprobe.activations.pooled_buffer import Kept, Texts, text_rows
+from t2iprobe.activations.pooled_values import PooledValues, text_rows
 from t2iprobe.activations.pooling import pool_tokens, text_weights
 from t2iprobe.calibration.outputs import pick
 from t2iprobe.calibration.streams import Reading
-from t2iprobe.calibration.tokens import PromptTokens, TokenReader
+from t2iprobe.calibration.tokens import PromptTokens, Span, TokenReader
 from t2iprobe.models.sites import Site
+
+
+@dataclass(frozen=True)
+class BatchTexts:
+    """The prompts of a batch, characters of each constituent in each, and names of the text poolings."""
+
+    prompts: list[str]
+    spans: list[dict[str, Span]]
+    names: list[str]
 
 
 class EncoderWatch:
@@ -23,8 +33,8 @@ class EncoderWatch:
         tokens: for each prompt where its words are; None while the encoder has not been given it.
     """
 
-    def __init__(self, reader: TokenReader, texts: Texts, kept: Kept) -> None:
-        self._reader, self._texts, self._kept = reader, texts, kept
+    def __init__(self, reader: TokenReader, texts: BatchTexts, pooled: PooledValues) -> None:
+        self._reader, self._texts, self._pooled = reader, texts, pooled
         self.tokens: list[PromptTokens | None] = [None] * len(texts.prompts)
         self._rows: list[tuple[int, int]] = []  # (row of the pass, prompt)
         self._weights: Tensor | None = None
@@ -38,14 +48,14 @@ class EncoderWatch:
         table = ids.detach().cpu().tolist()
         table = table if table and isinstance(table[0], list) else [table]
         for row, tokens in enumerate(table):
-            prompt = self._match(row, tokens, len(table))
+            prompt = self._prompt_of(row, tokens, len(table))
             if prompt is not None:
                 self._rows.append((row, prompt))
         if self._rows and self._texts.names:
-            self._weights = self._weigh([prompt for _, prompt in self._rows], len(table[0]))
+            self._weights = self._weights_of([prompt for _, prompt in self._rows], len(table[0]))
             self._weights = self._weights.to(ids.device)
 
-    def _match(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
+    def _prompt_of(self, row: int, ids: Sequence[int], n_rows: int) -> int | None:
         """The prompt in a row that none has been found for yet; None in a row of something else, or of one more time.
 
         Of several prompts that begin alike the one of which most is there, at best to its end, then the one at the same
@@ -59,15 +69,17 @@ class EncoderWatch:
                 self.tokens[here] = whole
                 return here
         found = {i: own for i, p in enumerate(prompts) if (own := self._reader.find(ids, p))}
-        best = max(map(_extent, found.values()), default=None)
-        left = [i for i, own in found.items() if _extent(own) == best and self.tokens[i] is None]
+        best = max(map(_share_given, found.values()), default=None)
+        left = [
+            i for i, own in found.items() if _share_given(own) == best and self.tokens[i] is None
+        ]
         if not left:
             return None
         chosen = here if here in left else left[0]
         self.tokens[chosen] = found[chosen]
         return chosen
 
-    def _weigh(self, prompts: Sequence[int], n: int) -> Tensor:
+    def _weights_of(self, prompts: Sequence[int], n: int) -> Tensor:
         found = [self.tokens[prompt] for prompt in prompts]
         parts = [[(tokens, 0, 0)] for tokens in found if tokens is not None]
         return text_weights(self._texts.names, n, parts, [self._texts.spans[i] for i in prompts])
@@ -86,11 +98,11 @@ class EncoderWatch:
                 return  # one token of a text that is being generated
             chosen = values if rows == list(range(values.shape[0])) else values[rows]
             pooled = pool_tokens(chosen, self._weights.to(values.device))
-            self._kept.put_some(site, [prompt for _, prompt in self._rows], pooled, names)
+            self._pooled.put_some(site, [prompt for _, prompt in self._rows], pooled, names)
 
         return hook
 
 
-def _extent(tokens: PromptTokens) -> tuple[int, bool]:
+def _share_given(tokens: PromptTokens) -> tuple[int, bool]:
     """How much of a prompt is in a row: its last character, and whether that is the end."""
     return (tokens.characters[-1][1], not tokens.truncated)

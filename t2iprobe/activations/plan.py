@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
 
 from t2iprobe.activations.pooling import (
     IMAGE_POOLINGS,
@@ -9,12 +12,12 @@ from t2iprobe.activations.pooling import (
     check_poolings,
     text_names,
 )
-from t2iprobe.activations.wrappers import compiled_inside, refuse_unreadable
 from t2iprobe.calibration.calibrate import Calibration, calibrate
 from t2iprobe.calibration.schedule import step_timesteps
 from t2iprobe.errors import ConfigError, SiteError
+from t2iprobe.models.hooks import is_compiled, unwrap
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import CONDITIONING, Site, select_sites
+from t2iprobe.models.sites import CONDITIONING, Site, denoiser_blocks, select_sites
 
 DEFAULT_AT = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -150,6 +153,66 @@ def plan_capture(
         why = "; ".join(calibration.notes)
         raise ConfigError(f"--at names no step in which {chosen[0]} runs: {why}")
     return CapturePlan(calibration, tuple(read), steps, tuple(image_pooling), tuple(text_pooling))
+
+
+def refuse_unreadable(model: Model) -> None:
+    """Refuse modules whose blocks cannot be read rightly, by name.
+
+    A component compiled as a whole skips the hooks of its blocks (blocks compiled one by one do not), a cache leaves
+    blocks out, and DataParallel runs copies of them.
+
+    Raises:
+        SiteError: the module is named, with what to do.
+    """
+    parts = getattr(model.pipe, "components", {})
+    for name, part in parts.items():
+        if isinstance(part, nn.Module):
+            _refuse_replicas(name, part)
+    for name in (*model.denoisers, *model.encoders):
+        part = getattr(model.pipe, name, None)
+        if isinstance(part, nn.Module):
+            _refuse_shortcuts(name, part)
+        if part is not None and is_compiled(part):
+            raise SiteError(
+                f"{name} is compiled as a whole, its blocks would skip their hooks; use pipe.{name}._orig_mod, or"
+                " compile its blocks with compile_repeated_blocks()"
+            )
+
+
+def _refuse_replicas(name: str, part: nn.Module) -> None:
+    """DataParallel, DistributedDataParallel, FullyShardedDataParallel and the like, at the top or inside."""
+    for path, module in part.named_modules():
+        if set(dict(module.named_children())) in ({"module"}, {"_fsdp_wrapped_module"}):
+            at = f"{name}.{path}" if path else name
+            raise SiteError(
+                f"{at} is wrapped in {type(module).__name__}, which splits or moves batches; use pipe.{at}.module"
+            )
+
+
+def _refuse_shortcuts(name: str, part: nn.Module) -> None:
+    """Caches: hooks of diffusers that put a forward with a memory in the place of a module's own."""
+    if getattr(part, "is_cache_enabled", False):
+        raise SiteError(
+            f"{name} uses a cache that leaves blocks out; call pipe.{name}.disable_cache() first"
+        )
+    for path, module in part.named_modules():
+        registry: Any = getattr(module, "_diffusers_hook", None)
+        for hook_name, hook in getattr(registry, "hooks", {}).items():
+            if hasattr(hook, "new_forward") and getattr(hook, "_is_stateful", False):
+                at = f"{name}.{path}" if path else name
+                raise SiteError(
+                    f"{at} has the hook {hook_name}, which can leave it out; load the model again without it"
+                )
+
+
+def compiled_inside(model: Model) -> list[str]:
+    """Blocks of the denoisers that are compiled and hold further blocks: those inside cannot be read."""
+    return [
+        f"{name}.{path}"
+        for name, denoiser in model.denoisers.items()
+        for path, block in denoiser_blocks(denoiser).items()
+        if is_compiled(block) and denoiser_blocks(unwrap(block))
+    ]
 
 
 def refuse_hidden(model: Model, calibration: Calibration) -> None:

@@ -7,11 +7,10 @@ from typing import Any, Self
 from torch import Tensor
 
 from t2iprobe.activations.denoiser_watch import DenoiserWatch
-from t2iprobe.activations.encoder_watch import EncoderWatch
+from t2iprobe.activations.encoder_watch import BatchTexts, EncoderWatch
 from t2iprobe.activations.plan import CapturePlan
-from t2iprobe.activations.pooled_buffer import Kept, Texts
+from t2iprobe.activations.pooled_values import PooledValues
 from t2iprobe.activations.pooling import text_names
-from t2iprobe.activations.state_weights import StateWeights
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import SiteError
@@ -41,29 +40,17 @@ class BatchRecorder:
     ) -> None:
         self._model, self._plan = model, plan
         constituents = list(dict.fromkeys(name for row in spans for name in row))
-        texts = Texts(list(prompts), list(spans), text_names(plan.text_poolings, constituents))
-        self._kept = Kept(len(prompts))
+        texts = BatchTexts(list(prompts), list(spans), text_names(plan.text_poolings, constituents))
+        self._pooled = PooledValues(len(prompts))
         self._hooks = HookSet()
-        found = plan.calibration
         self.encoders = {
-            name: EncoderWatch(readers[name], texts, self._kept)
-            for name in found.encoders
+            name: EncoderWatch(readers[name], texts, self._pooled)
+            for name in plan.calibration.encoders
             if name in readers
         }
         self._denoisers = {
-            name: DenoiserWatch(
-                name,
-                model.denoisers[name],
-                denoiser,
-                plan.steps[name],
-                plan.image_poolings,
-                found.image_size,
-                texts,
-                StateWeights(denoiser.segments, self.encoders, texts),
-                self._kept,
-                Site(name, CONDITIONING, "text") in plan.sites,
-            )
-            for name, denoiser in found.denoisers.items()
+            name: DenoiserWatch(model, plan, name, texts, self.encoders, self._pooled)
+            for name in plan.calibration.denoisers
         }
 
     def __enter__(self) -> Self:
@@ -81,9 +68,9 @@ class BatchRecorder:
         for name, watched in self._denoisers.items():
             self._hooks.before(self._model.denoisers[name], watched.begin)
             for path, streams in self._plan.calibration.denoisers[name].readings.items():
-                own = {s: r for s, r in streams.items() if Site(name, path, s) in sites}
-                if own:
-                    self._hooks.after(self._model.module(name, path), watched.read(path, own))
+                readings = {s: r for s, r in streams.items() if Site(name, path, s) in sites}
+                if readings:
+                    self._hooks.after(self._model.module(name, path), watched.read(path, readings))
         return self
 
     def _reads_text_streams(self) -> bool:
@@ -125,14 +112,14 @@ class BatchRecorder:
         for site in self._plan.sites:
             watched = self._denoisers.get(site.component)
             if watched is None:
-                if site.component in self.encoders and (site, None) not in self._kept.values:
+                if site.component in self.encoders and (site, None) not in self._pooled.values:
                     raise SiteError(
                         f"{site}: 0 captures; no pass of the encoder was given a prompt of the batch"
                     )
                 continue
             steps = (None,) if site.path == CONDITIONING else self._plan.steps[site.component]
             for step in steps:
-                if (site, step) not in self._kept.values:
+                if (site, step) not in self._pooled.values:
                     at = "" if step is None else f" at step {step}"
                     raise SiteError(
                         f"{site}: 0 captures{at} in {watched.calls} calls ({watched.conditional_calls} conditional) of"
@@ -140,5 +127,5 @@ class BatchRecorder:
                     )
 
     def activations(self) -> dict[str, Tensor]:
-        """Everything kept, as key -> (b, d) float32 on the CPU, in the plan's order."""
-        return self._kept.activations(self._plan.sites)
+        """Everything read, as key -> (b, d) float32 on the CPU, in the plan's order."""
+        return self._pooled.activations(self._plan.sites)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2iprobe.calibration.tokens import Span
 from t2iprobe.models.sites import Site
 
 Rows = dict[str, slice]
@@ -19,17 +18,8 @@ def text_rows(names: Sequence[str]) -> Rows:
     return {name: slice(i, i + 1) for i, name in enumerate(names)}
 
 
-@dataclass(frozen=True)
-class Texts:
-    """What a batch asks for: prompts, characters of each constituent in each, and names of the text poolings."""
-
-    prompts: list[str]
-    spans: list[dict[str, Span]]
-    names: list[str]
-
-
 @dataclass
-class Kept:
+class PooledValues:
     """Pooled values (b, p, d) by site and step; b images in the order of the prompts."""
 
     n: int
