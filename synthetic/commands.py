@@ -113,18 +113,15 @@ def _list(argv: list[str]) -> int:
     _parse(ListSettings, argv, "list")
     from synthetic.encodings import ENCODINGS
     from synthetic.supports import SUPPORTS
-    from synthetic.sweeps.presets import APPROXIMATION, PRESETS
+    from synthetic.sweeps.presets import SWEEPS
 
     for name, allowed in CHOICES.items():
         print(f"--{name.replace('_', '-'):<12} {', '.join(allowed)}")
     print(f"--{'encoding':<12} {', '.join(ENCODINGS)}")
     print(f"--{'support':<12} {', '.join(SUPPORTS)}")
     print("sweeps:")
-    for name, preset in PRESETS.items():
+    for name, preset in SWEEPS.items():
         print(f"  {name:<14} {preset.question}")
-    print(
-        f"  {APPROXIMATION:<14} How many neurons does a network take that is written down, not trained?"
-    )
     return 0
 
 

@@ -8,21 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from synthetic.sweeps.needed import tasks_needed
-from synthetic.sweeps.presets import Preset
-from synthetic.sweeps.table import MEASURE_NAMES
+from synthetic.settings import PROBLEM_FREE
+from synthetic.sweeps.table import MEASURE_NAMES, measure_of, tasks_needed
 from t2iprobe.report.style import BLUE, GREEN, INK, MARKERS, MUTED, ORANGE, SERIES, styled
 
 Rows = Sequence[dict[str, Any]]
-TASKS_DIFFER = ("modules", "modules_hot")
-"""Axes along which the task family changes, and its baselines with it."""
-
-
-def measure_of(rows: Rows) -> str:
-    """The measure drawn: pooled R2, or accuracy for the grid."""
-    return (
-        "accuracy" if any(row.get("held_out_accuracy") is not None for row in rows) else "r2_pooled"
-    )
 
 
 @styled
@@ -75,9 +65,9 @@ def layers(decodability: dict[str, dict[str, Any]]) -> Figure | None:
         axes.plot(
             places, values, color=color, marker=marker, ms=4, lw=1.4, label=split.replace("_", " ")
         )
-    given = decodability[names[0]]["from_input"]["held_out"]
-    if given is not None:
-        axes.axhline(given, color=GREEN, lw=1, ls=":", label="from the encoding alone")
+    from_input = decodability[names[0]]["from_input"]["held_out"]
+    if from_input is not None:
+        axes.axhline(from_input, color=GREEN, lw=1, ls=":", label="from the encoding alone")
     _limits(axes, [decodability[n][s] for n in names for s in ("test", "held_out")])
     axes.set_xticks(places, names, rotation=30, ha="right")
     axes.set_ylabel("decodability (R²)")
@@ -87,45 +77,58 @@ def layers(decodability: dict[str, dict[str, Any]]) -> Figure | None:
 
 
 @styled
-def sweep_figure(preset: Preset, rows: Rows) -> Figure:
-    """Scores along the preset's axis; beside it decodability against held-out score, or the tasks needed by M."""
+def sweep_figure(rows: Rows, x: str, line: str, log_x: bool, law: bool) -> Figure:
+    """Scores along an axis; beside it decodability against held-out score, or the combinations needed.
+
+    Args:
+        rows: finished rows of results.parquet.
+        x: the column drawn horizontally: numbers as curves, anything else as one column for each value.
+        line: the column that makes separate lines; empty for one.
+        log_x: whether numbers are on a logarithmic scale.
+        law: draw the combinations that each value of `line` needs.
+    """
     figure = Figure(figsize=(10.4, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
-    done = [row for row in rows if row["status"] == "done"]
-    measure = measure_of(done)
-    if preset.x in ("encoding", "support"):
-        _categories(left, preset.x, done, measure)
+    measure = measure_of(rows)
+    if all(_is_number(row[x]) for row in rows):
+        _curves(left, rows, measure, x, line, log_x)
     else:
-        _curves(left, preset, done, measure)
+        _categories(left, rows, measure, x, line)
     left.set_ylabel(MEASURE_NAMES[measure])
     left.grid(axis="y")
-    if preset.line == "modules":
-        _needed(right, tasks_needed(done, "modules", measure))
+    if law:
+        _needed(right, tasks_needed(rows, line, measure), line)
     else:
-        _scatter(right, done, measure, preset.line or preset.x)
+        _scatter(right, rows, measure, line or x)
     return figure
 
 
-def _needed(axes: Axes, needed: dict[Any, float | None]) -> None:
-    """Tasks needed by number of modules; what was never enough is left out and said."""
-    found = {modules: value for modules, value in needed.items() if value is not None}
-    if not found:
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _needed(axes: Axes, needed: dict[Any, float | None], line: str) -> None:
+    """Combinations needed by value of the line axis; what was never enough is left out and said."""
+    enough = {value: count for value, count in needed.items() if count is not None}
+    if not enough:
         axes.text(0.5, 0.5, "no number of tasks that was tried is enough", ha="center", wrap=True)
         axes.set_axis_off()
         return
-    axes.plot(list(found), list(found.values()), color=BLUE, marker="o", ms=5, lw=1.3)
-    missing = [str(modules) for modules, value in needed.items() if value is None]
-    axes.set_title(f"never enough: M = {', '.join(missing)}" if missing else "")
-    axes.set_xlabel("modules M")
+    places = list(enough) if all(map(_is_number, enough)) else [str(value) for value in enough]
+    axes.plot(places, list(enough.values()), color=BLUE, marker="o", ms=5, lw=1.3)
+    missing = [str(value) for value, count in needed.items() if count is None]
+    axes.set_title(f"never enough: {_axis(line)} {', '.join(missing)}" if missing else "")
+    axes.set_xlabel(_axis(line))
     axes.set_ylabel("combinations needed to pass the additive baseline")
     axes.grid(axis="y")
 
 
-def _categories(axes: Axes, axis: str, rows: Rows, measure: str) -> None:
+def _categories(axes: Axes, rows: Rows, measure: str, x: str, line: str) -> None:
     """One column per category: every seed a mark, with short lines for the baselines of the category."""
-    names = list(dict.fromkeys(row[axis] for row in rows))
-    for place, name in enumerate(names):
-        part = [row for row in rows if row[axis] == name]
+    columns: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        columns[f"{row[x]}\n{_axis(line)} {row[line]}" if line else str(row[x])].append(row)
+    for place, part in enumerate(columns.values()):
         first = place == 0
         for split, color, marker, shift in (
             ("test", BLUE, "o", -0.15),
@@ -163,29 +166,34 @@ def _categories(axes: Axes, axis: str, rows: Rows, measure: str) -> None:
             for s in ("test", "held_out", "blind_held_out", "additive_held_out")
         ],
     )
-    axes.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    axes.set_xticks(range(len(columns)), list(columns), rotation=25, ha="right")
     axes.legend(loc="best")
 
 
-def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
-    """Mean over seeds along a numeric axis with the range of the seeds, a pair of lines per value of the line axis."""
+def _curves(axes: Axes, rows: Rows, measure: str, x: str, line: str, log_x: bool) -> None:
+    """Mean over seeds along a numeric axis with the range of the seeds, a pair of lines per value of the line axis.
+
+    Lines whose students are asked the same share the lines of the baselines; others have their own.
+    """
+    # An encoding changes what a student is told, not what it is asked.
+    shared = not line or line == "encoding" or line in PROBLEM_FREE
     by_line: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_line[row.get(preset.line, "")].append(row)
+        by_line[row[line] if line else ""].append(row)
     for number, (name, part) in enumerate(by_line.items()):
         color, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
         for split, style, fill in (("held_out", "-", color), ("test", "--", "none")):
-            points = _averaged(part, preset.x, f"{split}_{measure}")
-            for place, found in _by(part, preset.x, f"{split}_{measure}").items():
-                axes.vlines(place, min(found), max(found), color=color, lw=1)
-            label = f"{_axis(preset.line)} {name}" if split == "held_out" else None
+            points = _averaged(part, x, f"{split}_{measure}")
+            for place, scores in _by(part, x, f"{split}_{measure}").items():
+                axes.vlines(place, min(scores), max(scores), color=color, lw=1)
+            label = f"{_axis(line)} {name}" if line and split == "held_out" else None
             axes.plot(
                 *points, color=color, marker=marker, ms=4, ls=style, lw=1.3, mfc=fill, label=label
             )
-        if preset.line in TASKS_DIFFER:
-            _baselines(axes, preset.x, part, measure, color, labelled=number == 0)
-    if preset.line not in TASKS_DIFFER:
-        _baselines(axes, preset.x, rows, measure, MUTED, labelled=True)
+        if not shared:
+            _baselines(axes, x, part, measure, color, labelled=number == 0)
+    if shared:
+        _baselines(axes, x, rows, measure, MUTED, labelled=True)
     _limits(
         axes,
         [
@@ -194,13 +202,13 @@ def _curves(axes: Axes, preset: Preset, rows: Rows, measure: str) -> None:
             for s in ("test", "held_out", "additive_held_out", "blind_held_out")
         ],
     )
-    if preset.log_x:
+    if log_x:
         axes.set_xscale("log")
-        values = sorted({row[preset.x] for row in rows})
+        values = sorted({row[x] for row in rows})
         if len(values) <= 8:
             axes.set_xticks(values, [str(value) for value in values])
             axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("combinations seen in training" if preset.x == "seen" else preset.x)
+    axes.set_xlabel("combinations seen in training" if x == "seen" else x)
     n_seeds = len({row["seed"] for row in rows})
     seeds = f"mean of {n_seeds} seeds, bars from least to most" if n_seeds > 1 else "one seed"
     axes.legend(loc="best", title=f"{seeds}\nsolid: held out, dashed: test", alignment="left")
@@ -302,7 +310,7 @@ def _by(rows: Rows, x: str, y: str) -> dict[float, list[float]]:
 
 def _averaged(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
     groups = _by(rows, x, y)
-    return list(groups), [sum(found) / len(found) for found in groups.values()]
+    return list(groups), [sum(values) / len(values) for values in groups.values()]
 
 
 def _lines(axes: Axes, baselines: dict[str, float | None]) -> None:
@@ -313,11 +321,11 @@ def _lines(axes: Axes, baselines: dict[str, float | None]) -> None:
 
 def _limits(axes: Axes, values: Sequence[float | None]) -> None:
     """R2 has a heavy lower tail: what lies far below 0 is cut off at -0.3."""
-    found = [value for value in values if value is not None]
-    if found:
-        axes.set_ylim(max(-0.3, min(found) - 0.05), min(1.03, max(found) + 0.08))
+    defined = [value for value in values if value is not None]
+    if defined:
+        axes.set_ylim(max(-0.3, min(defined) - 0.05), min(1.03, max(defined) + 0.08))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found else None
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None

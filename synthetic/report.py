@@ -11,8 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from synthetic import figures
-from synthetic.sweeps.presets import APPROXIMATION, APPROXIMATION_TITLE, PRESETS, axes_of
-from synthetic.sweeps.table import sweep_table
+from synthetic.sweeps.presets import get
+from synthetic.sweeps.table import measure_of
 from t2iprobe.errors import DataError
 from t2iprobe.report import style
 from t2iprobe.report.across_tables import markdown
@@ -64,25 +64,16 @@ def _sweep_page(folder: Path) -> str:
     if "preset" not in summary:
         raise DataError(f"{folder / 'summary.json'} is not that of a sweep: run its command again")
     rows = read_table(folder / "results.parquet")
-    if summary["preset"] == APPROXIMATION:
-        figure, title, question = (
-            figures.approximation_figure(rows),
-            APPROXIMATION_TITLE,
-            "Error ~ 1 / pieces²?",
-        )
-    else:
-        preset = PRESETS[summary["preset"]]
-        figure, title, question = figures.sweep_figure(preset, rows), preset.title, preset.question
-    drawn = [_draw(folder, summary["preset"], title, figure)]
+    sweep = get(summary["preset"])
     done = [row for row in rows if row["status"] == "done"]
-    header, places = sweep_table(rows, axes_of(summary["preset"], summary["size"]))
+    drawn = [_draw(folder, summary["preset"], sweep.title, sweep.figure(done))]
+    header, places = sweep.table(done, summary["size"])
     with atomic(folder / TABLE) as temporary:
         temporary.write_text(markdown(header, places) + "\n", encoding="utf-8")
     return _render(
         "sweep.html.j2",
         summary=summary,
-        title=title,
-        question=question,
+        sweep=sweep,
         figures=drawn,
         header=header,
         places=places,
@@ -94,7 +85,7 @@ def _sweep_page(folder: Path) -> str:
 
 def _columns(rows: list[dict[str, Any]]) -> list[str]:
     """Columns of the table on the page: the axes and the headline numbers."""
-    measure = figures.measure_of(rows)
+    measure = measure_of(rows)
     numbers = [
         f"test_{measure}",
         f"held_out_{measure}",
@@ -115,11 +106,11 @@ def verdict(composes: dict[str, Any]) -> str:
     """One sentence on whether the student composes."""
     if composes["beats_additive"] is None:
         return f"Whether it composes cannot be told: {composes['reason']}."
-    own, additive = composes["student"], composes["additive"]
+    student, additive = composes["student"], composes["additive"]
     if composes["beats_additive"]:
-        return f"It composes: {own:.3f} on held-out combinations, above the additive baseline's {additive:.3f}."
+        return f"It composes: {student:.3f} on held-out combinations, above the additive baseline's {additive:.3f}."
     return (
-        f"It has not composed: {own:.3f} on held-out combinations is not above the {additive:.3f} that adding up "
+        f"It has not composed: {student:.3f} on held-out combinations is not above the {additive:.3f} that adding up "
         "single-module functions gives."
     )
 

@@ -174,8 +174,8 @@ class TrainSettings:
     def seeds(self) -> dict[str, int]:
         """The seed of each role."""
         roles = ("teacher", "split", "encoding", "data", "student")
-        own = {role: getattr(self, f"{role}_seed") for role in roles}
-        return {role: self.seed if value is None else value for role, value in own.items()}
+        chosen = {role: getattr(self, f"{role}_seed") for role in roles}
+        return {role: self.seed if value is None else value for role, value in chosen.items()}
 
     @property
     def learning_rate(self) -> float:
@@ -203,6 +203,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "planner": ("stationary", "finite"),
     "probe_rows": ("mean", "last"),
 }
+
+PROBLEM_FREE = {
+    "out", "config", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay",
+    "seed", "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
+    "batch_tasks",
+}  # fmt: skip
+"""What the problem of a student (its tasks, their encoding, the streams of data) does not depend on."""
 
 AT_LEAST_ONE = (
     "modules", "hot", "steps", "batch_tasks", "samples", "width", "depth", "heads", "feedforward", "inputs",

@@ -14,18 +14,13 @@ from torch import Tensor, nn
 from synthetic.measures import loss
 from synthetic.optimisers import make_optimisers
 from synthetic.problems import Batch, Problem, make_problem, stack
-from synthetic.settings import RECIPES, TrainSettings
+from synthetic.settings import PROBLEM_FREE, RECIPES, TrainSettings
 from synthetic.students import STUDENTS
 from synthetic.students.layers import Sizes
 from t2iprobe.errors import ConfigError
 from t2iprobe.registry import resolve
 from t2iprobe.seeding import generator
 
-PROBLEM_FREE = {
-    "out", "config", "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "lr", "weight_decay",
-    "seed", "student_seed", "eval_every", "eval_tasks", "probe_tasks", "probe_rows", "checkpoint_every", "device",
-    "batch_tasks",
-}  # fmt: skip
 SHARED = (
     "student", "width", "depth", "heads", "feedforward", "recipe", "steps", "batch_tasks", "samples", "eval_every",
     "eval_tasks", "checkpoint_every", "device", "task",
@@ -173,9 +168,11 @@ def learning_rate_at(step: int, settings: TrainSettings) -> float:
 def _problem_key(settings: TrainSettings) -> tuple[object, ...]:
     seeds = settings.seeds()
     roles = ("teacher", "split", "encoding", "data")
-    own = {f"{role}_seed" for role in roles}
+    seed_names = {f"{role}_seed" for role in roles}
     rest = (
-        value for name, value in sorted(vars(settings).items()) if name not in PROBLEM_FREE | own
+        value
+        for name, value in sorted(vars(settings).items())
+        if name not in PROBLEM_FREE | seed_names
     )
     return (*rest, *(seeds[role] for role in roles))
 

@@ -288,12 +288,13 @@ SUPPORTS: dict[str, Callable[[Request], Built]] = {
     "connected": _connected,
     "disconnected": _disconnected,
     "disconnected-one": _disconnected_one,
-    "omitted": _omitted,
     "popular": _popular,
     "rare": _rare,
+    "omitted": _omitted,
 }
 
 FIXED = ("connected", "disconnected", "omitted")
+"""They decide by themselves what is held out."""
 
 ALIASES = {
     "equal": "balanced",

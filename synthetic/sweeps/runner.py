@@ -8,8 +8,7 @@ from typing import Any
 from synthetic.runs import train_together
 from synthetic.settings import SweepSettings
 from synthetic.supports import make_support
-from synthetic.sweeps.needed import tasks_needed
-from synthetic.sweeps.presets import APPROXIMATION, Cell, cells, command
+from synthetic.sweeps.presets import Cell, command, get
 from t2iprobe.errors import ConfigError
 from t2iprobe.runs.folder import RunFolder, write_json, write_table
 from t2iprobe.runs.progress import console
@@ -30,25 +29,20 @@ def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
         ConfigError: unknown preset, or a folder that holds another sweep.
         DataError: the folder is no sweep or in use.
     """
-    if settings.preset == APPROXIMATION and settings.task != "hyperteacher":
-        raise ConfigError("the approximation is of the hyperteacher: leave out --task preference")
-    planned = [] if settings.preset == APPROXIMATION else list(cells(settings))
+    kind = get(settings.preset)
+    cells = list(kind.cells(settings))
     record = {
         k: v for k, v in asdict(settings).items() if k not in ("out", "config", "device", "stack")
     }
     RunFolder(settings.out).accepts(record)
-    if settings.preset != APPROXIMATION:
+    if cells:
         from synthetic.training import usable_device
 
         usable_device(settings.device)
     with RunFolder(settings.out).locked():
         folder = RunFolder.open(settings.out, record)
-        folder.set_stage("sweep", "running", cells=len(planned))
-        rows = (
-            _approximate(settings)
-            if settings.preset == APPROXIMATION
-            else _train_all(settings, planned)
-        )
+        folder.set_stage("sweep", "running", cells=len(cells))
+        rows = _train_all(settings, cells) + kind.untrained(settings)
         write_table(settings.out / RESULTS, rows)
         folder.set_stage("sweep", "done", cells=len(rows))
         _summarise(settings, rows)
@@ -56,12 +50,6 @@ def sweep(settings: SweepSettings) -> list[dict[str, Any]]:
 
         build_report(settings.out)
     return rows
-
-
-def _approximate(settings: SweepSettings) -> list[dict[str, Any]]:
-    from synthetic.sweeps.approximation import approximation_rows
-
-    return approximation_rows(settings)
 
 
 def _train_all(settings: SweepSettings, planned: list[Cell]) -> list[dict[str, Any]]:
@@ -177,10 +165,6 @@ def _summarise(settings: SweepSettings, rows: list[dict[str, Any]]) -> None:
         "impossible": sum(row["status"] == "impossible" for row in rows),
         "beats_additive": sum(bool(row.get("beats_additive")) for row in rows),
     }
-    if settings.preset == "law":
-        done = [row for row in rows if row["status"] == "done"]
-        measure = "accuracy" if settings.task == "preference" else "r2_pooled"
-        summary["tasks_needed"] = {
-            str(m): n for m, n in tasks_needed(done, "modules", measure).items()
-        }
+    done = [row for row in rows if row["status"] == "done"]
+    summary |= get(settings.preset).facts(done)
     write_json(settings.out / "summary.json", summary)

@@ -9,10 +9,9 @@ import pytest
 from synthetic.commands import main
 from synthetic.settings import SweepSettings, TrainSettings
 from synthetic.sweeps import presets
-from synthetic.sweeps.needed import tasks_needed
-from synthetic.sweeps.presets import PRESETS, cells, command
+from synthetic.sweeps.presets import SWEEPS, TrainedSweep, command
 from synthetic.sweeps.runner import _groups
-from synthetic.sweeps.table import sweep_table
+from synthetic.sweeps.table import sweep_table, tasks_needed
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.runs.folder import read_json, read_table
 
@@ -82,7 +81,7 @@ def test_train_on_the_grid(tmp_path):
     assert 0 < summary["baselines"]["additive"]["held_out"]["accuracy"] <= 1
 
 
-@pytest.mark.parametrize("preset", sorted([*PRESETS, "approximation"]))
+@pytest.mark.parametrize("preset", sorted(SWEEPS))
 def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
     monkeypatch.setitem(presets.SEEDS, "smoke", (1,))
     small = {
@@ -129,13 +128,55 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
             main(["sweep", preset, "--size", "cpu", "--out", str(out)])
 
 
+@pytest.mark.parametrize(
+    ("axes", "line", "labels"),
+    [
+        ({"recipe": ("paper", "fast")}, "", ["paper", "fast"]),
+        ({"bias": (True, False)}, "", ["True", "False"]),
+        (
+            {"recipe": ("paper", "fast"), "width": (8, 16)},
+            "width",
+            ["paper\nwidth 8", "paper\nwidth 16", "fast\nwidth 8", "fast\nwidth 16"],
+        ),
+        ({"width": (8, 16)}, "", None),
+    ],
+)
+def test_any_setting_can_be_an_axis(tmp_path, monkeypatch, axes, line, labels):
+    """Names become columns and numbers curves, without an entry anywhere but the sweep's own line."""
+    x = next(iter(axes))
+    made = TrainedSweep("A sweep", "Does it matter?", x, line, False, lambda _: axes)
+    monkeypatch.setitem(SWEEPS, "mine", made)
+    monkeypatch.setitem(presets.SEEDS, "smoke", (1,))
+    small = {
+        "steps": 2,
+        "eval_every": 2,
+        "eval_tasks": 16,
+        "probe_tasks": 24,
+        "batch_tasks": 8,
+        "width": 8,
+    }
+    monkeypatch.setitem(presets.SIZES, "smoke", presets.SIZES["smoke"] | small)
+    assert main(["sweep", "mine", "--size", "smoke", "--out", str(tmp_path / "mine")]) == 0
+    assert (tmp_path / "mine" / "figures" / "mine.png").stat().st_size > 5000
+    rows = read_table(tmp_path / "mine" / "results.parquet")
+    panel = made.figure(rows).axes[0]
+    if labels is None:
+        held_out = next(curve for curve in panel.lines if curve.get_linestyle() == "-")
+        assert held_out.get_xdata().tolist() == [8, 16]
+        assert held_out.get_ydata().tolist() == [row["held_out_r2_pooled"] for row in rows]
+    else:
+        assert [label.get_text() for label in panel.get_xticklabels()] == labels
+        marks = [curve.get_ydata()[0] for curve in panel.lines if curve.get_marker() == "s"]
+        assert list(marks) == [row["held_out_r2_pooled"] for row in rows]
+
+
 @pytest.mark.parametrize("size", ["smoke", "cpu", "paper"])
 @pytest.mark.parametrize("task", ["hyperteacher", "preference"])
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", sorted(set(SWEEPS) - {"approximation"}))
 def test_cells_have_names_of_their_own_and_commands_that_parse(tmp_path, preset, size, task):
     from t2iprobe.cli.parsing import parse
 
-    made = list(cells(SweepSettings(preset, tmp_path, size=size, task=task)))
+    made = list(SWEEPS[preset].cells(SweepSettings(preset, tmp_path, size=size, task=task)))
     assert len({cell.name for cell in made}) == len(made) >= 2
     for cell in made[:: max(1, len(made) // 3)]:
         words = command(cell.settings).split()
@@ -159,15 +200,17 @@ def test_stacked_sweep_gives_the_same_numbers(tmp_path):
 
 def test_side_by_side_are_those_that_differ_in_seed_and_support_alone(tmp_path):
     settings = SweepSettings("popularity", tmp_path, size="cpu", stack="yes")
-    groups = list(_groups(list(cells(settings)), settings))
+    groups = list(_groups(list(SWEEPS[settings.preset].cells(settings)), settings))
     assert [len(group) for group in groups] == [16, 11]  # 3 supports x 3 fractions x 3 seeds
     settings = SweepSettings("width", tmp_path, size="smoke", stack="yes")
-    groups = list(_groups(list(cells(settings)), settings))
+    groups = list(_groups(list(SWEEPS[settings.preset].cells(settings)), settings))
     assert [{(c.settings.width, c.settings.encoding) for c in group} for group in groups] == [
         {(width, encoding)} for encoding in ("identity", "interval-shuffle") for width in (8, 16)
     ]
     settings = SweepSettings("popularity", tmp_path, size="cpu", stack="auto")
-    assert {len(group) for group in _groups(list(cells(settings)), settings)} == {1}
+    assert {
+        len(group) for group in _groups(list(SWEEPS[settings.preset].cells(settings)), settings)
+    } == {1}
 
 
 def test_report_can_be_written_again(tmp_path, capsys):
