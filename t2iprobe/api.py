@@ -218,18 +218,18 @@ class Run:
         Raises:
             ConfigError: this coding was not probed.
         """
-        from t2iprobe.report import heatmaps, places
+        from t2iprobe.report import figures, layers
 
-        data, at = self._data, places.headline(self._data)
+        data, at = self._data, layers.headline(self._data)
         coding = coding or at.coding
-        if coding not in places.codings(data, at.coding):
-            raise ConfigError(unknown("coding", coding, places.codings(data, at.coding)))
-        parts = places.constituents(data, coding)
-        grids = [grid for part in parts if (grid := places.heat_grid(data, coding, part, at))]
+        if coding not in layers.codings(data, at.coding):
+            raise ConfigError(unknown("coding", coding, layers.codings(data, at.coding)))
+        parts = layers.constituents(data, coding)
+        grids = [grid for part in parts if (grid := layers.heat_grid(data, coding, part, at))]
         if not grids:
             raise DataError(f"{self.path} has no probes of the {coding} coding in the image stream")
         title = f"{coding} coding, {at.pooling} pooling, n = {len(data.tasks)} tasks"
-        return _displayed(heatmaps.heat_sheet(grids, title))
+        return _displayed(figures.heat_sheet(grids, title))
 
     def plot_success(self) -> "Figure":
         """Decodability against success, one point a task.
@@ -237,20 +237,20 @@ class Run:
         Raises:
             DataError: no task has both.
         """
-        from t2iprobe.report import places, plots
+        from t2iprobe.report import figures, layers
 
-        points = self._data.task_points(places.headline(self._data).coding)
-        figure = plots.scatter_figure(points)
+        points = self._data.task_points(layers.headline(self._data).coding)
+        figure = figures.scatter_figure(points)
         if figure is None:
             raise DataError(f"{self.path}: no task has both a decodability and a success")
         return _displayed(figure)
 
     def plot_correlation(self) -> "Figure":
         """Spearman between decodability and success with its intervals: over all tasks, by stratum and constituent."""
-        from t2iprobe.report import page, places, plots
+        from t2iprobe.report import figures, layers, page
 
-        coding = places.headline(self._data).coding
-        figure = plots.forest_figure(page.correlations(self.correlation, coding))
+        coding = layers.headline(self._data).coding
+        figure = figures.forest_figure(page.correlations(self.correlation, coding))
         if figure is None:
             raise DataError(f"{self.path}: no correlation was computed")
         return _displayed(figure)

@@ -1,12 +1,22 @@
 """`t2iprobe families [list | show NAME]`."""
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from t2iprobe.cli.parsing import parse
 from t2iprobe.errors import ConfigError, unknown
+from t2iprobe.families.reading import family_names, load_family
+from t2iprobe.families.tasks import Family
+
+_N_EXAMPLES = 6
 
 DESCRIPTION = """\
 List the task families, or show one: examples, constituents, and which values meet.
@@ -29,8 +39,6 @@ class FamiliesConfig:
 def main(arguments: list[str]) -> int:
     """Print the families, or one of them."""
     config = parse(FamiliesConfig, arguments, "families", DESCRIPTION)
-    from t2iprobe.report.families import print_families, show_family
-
     if config.action not in ("list", "show"):
         raise ConfigError(unknown("action", config.action, ("list", "show")))
     if config.action == "list":
@@ -42,3 +50,96 @@ def main(arguments: list[str]) -> int:
         )
     show_family(config.name)
     return 0
+
+
+def print_families(console: Console | None = None) -> None:
+    """One line per built-in family: its size, its headline coding, what it is."""
+    table = Table("family", "tasks", "scenes", "headline", "description", box=None, pad_edge=False)
+    for name in family_names():
+        family = load_family(name)
+        table.add_row(
+            escape(name),
+            f"{family.n_tasks:,}",
+            f"{family.n_scenes:,}",
+            family.headline,
+            escape(family.description),
+        )
+    (console or Console()).print(table)
+
+
+def show_family(name_or_path: str | Path, console: Console | None = None) -> None:
+    """A family's constituents, codings, examples and coverage.
+
+    Raises:
+        ConfigError: there is no such family.
+        DataError: the file is not a valid family.
+    """
+    family = load_family(name_or_path)
+    console = console or Console()
+    console.print(f"[bold]{escape(family.name)}[/bold]  {escape(family.description)}")
+    console.print(f"template  {escape(family.template.text)}", highlight=False)
+    console.print(
+        f"{family.n_tasks:,} tasks, {family.n_scenes:,} scenes; "
+        f"codings {', '.join(family.codings)}; headline {family.headline}\n"
+    )
+    console.print(_constituents(family))
+    console.print()
+    for line in examples(family):
+        console.print(f"  {escape(line)}", highlight=False)
+    for kinds in list(family.bound_pairs):
+        console.print()
+        console.print(_coverage_table(family, kinds))
+
+
+def examples(family: Family, n: int = _N_EXAMPLES) -> list[str]:
+    """Prompts spread over the family, n of them, each with the other wording of its scene."""
+    from t2iprobe.families.sampling import draw_tasks
+
+    lines = []
+    for task in draw_tasks(family, min(n, family.n_tasks), seed=0):
+        rule = family.scene_rule
+        other = family.task(rule.other(task.values)) if rule else task
+        lines.append(task.prompt if other == task else f"{task.prompt}  =  {other.prompt}")
+    return lines
+
+
+def coverage(family: Family, kinds: tuple[str, str]) -> Counter[tuple[str, ...]]:
+    """How many scenes show each pair of one thing, e.g. ("red", "circle"), in any position."""
+    return Counter(pair for scene in family.scenes() for pair in set(family.things(scene, kinds)))
+
+
+def _constituents(family: Family) -> Table:
+    table = Table("constituent", "kind", "values", box=None, pad_edge=False)
+    for constituent in family.constituents:
+        values = ", ".join(constituent.values)
+        table.add_row(
+            constituent.name, constituent.kind, escape(f"{len(constituent.values)}: {values}")
+        )
+    return table
+
+
+def _coverage_table(family: Family, kinds: tuple[str, str]) -> Table:
+    """Rows and columns are the two kinds' values; a * marks a pair under hold_out."""
+    values = {constituent.kind: constituent.values for constituent in family.constituents}
+    rows, columns = (values[kind] for kind in kinds)
+    counts = coverage(family, kinds)
+    held = {
+        pair
+        for pair in product(rows, columns)
+        if dict(zip(kinds, pair, strict=True)) in family.hold_out
+    }
+    table = Table(
+        title=f"scenes with each {kinds[0]} and {kinds[1]}" + (" (* held out)" if held else ""),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column(f"{kinds[0]} \\ {kinds[1]}")
+    for column in columns:
+        table.add_column(escape(column), justify="right")
+    for row in rows:
+        cells = (
+            f"{counts[row, column]}{'*' if (row, column) in held else ''}" for column in columns
+        )
+        table.add_row(escape(row), *cells)
+    return table

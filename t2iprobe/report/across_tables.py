@@ -13,10 +13,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from t2iprobe.report.across import Across, codings_of, measure_of
+from t2iprobe.report.compare_findings import Across, codings_of, measure_of
 from t2iprobe.report.formats import MISSING, count, decimal, interval, p_value, percent
-from t2iprobe.report.places import ordered
-from t2iprobe.report.points import BEATS, SYNTHETIC_CODING, Bounds, Kind, RunPoint
+from t2iprobe.report.layers import ordered
+from t2iprobe.report.run_points import BEATS, SYNTHETIC_CODING, Bounds, Kind, RunPoint
 
 
 def records(points: Sequence[RunPoint]) -> list[dict[str, Any]]:

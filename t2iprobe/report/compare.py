@@ -10,8 +10,8 @@ from rich.text import Text
 
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.report import across_tables as tables
-from t2iprobe.report.across import Across, correlate_runs, sentences
-from t2iprobe.report.points import RunPoint, read_points
+from t2iprobe.report.compare_findings import Across, correlate_runs, sentences
+from t2iprobe.report.run_points import RunPoint, read_points
 
 DEFAULT_OUT = Path("runs/compare")
 
@@ -73,7 +73,7 @@ def print_comparison(comparison: Comparison, console: Console | None = None) -> 
 
 def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Path) -> list[Path]:
     from t2iprobe.report import style
-    from t2iprobe.report.across_figure import caption, comparison_figure
+    from t2iprobe.report.compare_figures import caption, comparison_figure
     from t2iprobe.report.page import environment, picture
     from t2iprobe.runs.folder import atomic, write_table
 

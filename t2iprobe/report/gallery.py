@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from t2iprobe.report.places import ordered
+from t2iprobe.report.layers import ordered
 from t2iprobe.report.reading import RunData, ScoreRow, TaskPoint, TaskRow
 
 N_TASKS, N_IMAGES, LARGEST = 6, 4, 256

@@ -8,12 +8,47 @@ from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from t2iprobe.report import formats, gallery, heatmaps, places, plots, style
+from t2iprobe.report import figures, formats, gallery, layers, style
 from t2iprobe.report.finding import find, success_varies
 from t2iprobe.report.reading import RunData, TaskPoint, number, pick, read_run, value_of
-from t2iprobe.report.terms import FILES, TERMS
 
 OUTCOMES = ("right", "wrong", "malformed", "unscored")
+
+TERMS = {
+    "task family": "a prompt template with slots, and the values each slot can take.",
+    "constituent": "one slot of the family, such as color1 or relation.",
+    "task": "one choice of a value for every constituent; it makes one prompt.",
+    "scene": "what the picture should show; differently worded tasks that show the same share one scene.",
+    "site": "a place inside the model where activations are read: component, module and stream (image or text).",
+    "step": "index into the denoising schedule; 0 is the first step, from pure noise.",
+    "coding": "how a task becomes the probe's target: slot (each constituent as worded), scene (as it should look), "
+    "presence (which values occur), binding (which values belong together).",
+    "decodability": "held-out R² of a linear probe that predicts the coding from a site's pooled activation; "
+    "1 is perfect, 0 is no better than the mean, below 0 is worse.",
+    "held-out R²": "measured on combinations of values, and scenes, that the probe was not fitted on.",
+    "headline site": "the image-stream site and step chosen on one half of the folds; the value is from the other.",
+    "success": "share of a task's images in which the scorer finds every constituent right.",
+    "wrong": "clean objects, but another value than asked: a failure to compose.",
+    "malformed": "not the right number of clean objects: it says little about composition.",
+    "unscored": "no scorer could judge the image (NaN, black frame, broken judge): counted, never taken as a failure.",
+    "seen / held out": "whether the model's training showed the task's scene, as its model card says.",
+    "shuffled labels": "the same probe fitted on permuted targets: what a probe of this size finds in nothing.",
+    "bag of words": "the same probe fitted on which words the prompt has: what the wording gives for free.",
+    "Spearman": "rank correlation over tasks, from −1 to 1, with a bootstrap interval and a permutation p, by task.",
+}
+"""What every word of the page means."""
+
+FILES = {
+    "run.json": "settings, versions, model and the state of every stage",
+    "tasks.jsonl": "every task with its prompt, values and fold",
+    "scores.parquet": "every image with its outcome, reason and constituents",
+    "probes.parquet": "every probe: site, step, coding, constituent, R² and controls",
+    "headline.json": "the headline site as each half of the folds chose it, and the bag of words by coding",
+    "decodability.parquet": "every task's decodability at the headline site, by coding and constituent",
+    "correlation.json": "every correlation with its interval, p, n and method",
+    "summary.json": "the numbers of this page's first screen",
+}
+"""What the files of a run folder hold."""
 
 
 def build_page(run_folder: Path) -> Path:
@@ -31,9 +66,9 @@ def build_page(run_folder: Path) -> Path:
     return path
 
 
-def render(run: RunData, figures: Path) -> str:
-    """The page as text; PNGs of its figures go to `figures`."""
-    at = places.headline(run)
+def render(run: RunData, png_folder: Path) -> str:
+    """The page as text; PNGs of its figures go to `png_folder`."""
+    at = layers.headline(run)
     rows = run.task_points(at.coding)
     worst, best = gallery.choose(rows)
 
@@ -50,11 +85,11 @@ def render(run: RunData, figures: Path) -> str:
         parts=_parts(run),
         varies=success_varies(run.summary),
         by_coding=_by_coding(run, at),
-        codings=_codings(run, at, figures),
-        stops=heatmaps.scale_stops(),
-        text=_text(run, at, figures),
-        link=_link(run, rows, figures),
-        frequency=_frequency(run, rows, figures),
+        codings=_codings(run, at, png_folder),
+        stops=figures.scale_stops(),
+        text=_text(run, at, png_folder),
+        link=_link(run, rows, png_folder),
+        frequency=_frequency(run, rows, png_folder),
         galleries=[
             ("Worst", "lowest success first; equal ones by lowest decodability", shown(worst)),
             ("Best", "highest success first; equal ones by highest decodability", shown(best)),
@@ -92,10 +127,10 @@ def environment() -> Environment:
     return made
 
 
-def picture(figure: Figure, name: str, alt: str, figures: Path | None = None) -> dict[str, Any]:
-    """What the template needs to inline a figure; with `figures` its PNG is written as well."""
-    if figures is not None:
-        style.save_png(figure, figures / f"{name}.png")
+def picture(figure: Figure, name: str, alt: str, png_folder: Path | None = None) -> dict[str, Any]:
+    """What the template needs to inline a figure; with `png_folder` its PNG is written as well."""
+    if png_folder is not None:
+        style.save_png(figure, png_folder / f"{name}.png")
     return {
         "svg": Markup(style.svg(figure, name)),
         "alt": alt,
@@ -121,7 +156,7 @@ def _parts(run: RunData) -> list[dict[str, Any]]:
     success = pick(run.summary, "success", "by_constituent") or {}
     r2 = pick(run.summary, "decodability", "by_constituent") or {}
     rho = pick(run.summary, "correlation", "by_constituent") or {}
-    names = places.ordered([*success, *r2])
+    names = layers.ordered([*success, *r2])
     return [
         {
             "name": name,
@@ -134,36 +169,36 @@ def _parts(run: RunData) -> list[dict[str, Any]]:
     ]
 
 
-def _by_coding(run: RunData, at: places.Headline) -> list[tuple[str, float | None]]:
+def _by_coding(run: RunData, at: layers.Headline) -> list[tuple[str, float | None]]:
     found = pick(run.summary, "decodability", "by_coding") or {}
-    known = [name for name in places.codings(run, at.coding) if name in found]
-    return [(name, value_of(found[name])) for name in places.ordered([*known, *found])]
+    known = [name for name in layers.codings(run, at.coding) if name in found]
+    return [(name, value_of(found[name])) for name in layers.ordered([*known, *found])]
 
 
-def _codings(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, Any]]:
+def _codings(run: RunData, at: layers.Headline, png_folder: Path) -> list[dict[str, Any]]:
     shown = []
-    for coding in places.codings(run, at.coding):
+    for coding in layers.codings(run, at.coding):
         found = (
-            places.heat_grid(run, coding, name, at) for name in places.constituents(run, coding)
+            layers.heat_grid(run, coding, name, at) for name in layers.constituents(run, coding)
         )
         grids = [grid for grid in found if grid is not None]
         if not grids:
             continue
-        sheet = heatmaps.heat_sheet(
+        sheet = figures.heat_sheet(
             grids,
             f"{coding.capitalize()} coding, image stream, {at.pooling} pooling, n = {len(run.tasks)} tasks\n"
             "R² of 0 and below share one colour",
         )
-        style.save_png(sheet, figures / f"heat-{coding}.png")
+        style.save_png(sheet, png_folder / f"heat-{coding}.png")
         panels = []
         for index, grid in enumerate(grids):
-            panel = picture(heatmaps.heat_panel(grid), f"heat-{coding}-{index}", _heat_alt(grid))
+            panel = picture(figures.heat_panel(grid), f"heat-{coding}-{index}", _heat_alt(grid))
             panels.append({**panel, "constituent": grid.constituent, "grid": grid})
         shown.append({"name": coding, "panels": panels, "headline": coding == at.coding})
     return shown
 
 
-def _heat_alt(grid: places.HeatGrid) -> str:
+def _heat_alt(grid: layers.HeatGrid) -> str:
     cells = [
         (value, site, step)
         for site, row in zip(grid.sites, grid.values, strict=True)
@@ -178,29 +213,29 @@ def _heat_alt(grid: places.HeatGrid) -> str:
     return f"{what}; highest {formats.decimal(value)} at {site}, step {step}. The values are in the table below."
 
 
-def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, Any]]:
+def _text(run: RunData, at: layers.Headline, png_folder: Path) -> list[dict[str, Any]]:
     controls = pick(run.summary, "decodability", "controls") or {}
     baselines = {
         "bag of words": value_of(controls.get("bag_of_words")),
         "shuffled labels": value_of(controls.get("shuffled_labels")),
     }
-    lines = places.text_lines(run, at)
+    lines = layers.text_lines(run, at)
     encoders = [line for line in lines if line.step is None]
     streams = [line for line in lines if line.step is not None]
-    image = places.image_line(run, at)
+    image = layers.image_line(run, at)
     shown = []
     for name, title, members, label in (
-        ("text-encoders", f"Text encoders, {len(run.tasks)} tasks", encoders, plots.ENCODER_AXIS),
+        ("text-encoders", f"Text encoders, {len(run.tasks)} tasks", encoders, figures.ENCODER_AXIS),
         (
             "streams",
             f"Denoiser, step {at.step}, {len(run.tasks)} tasks",
             ([image] if image else []) + streams,
-            plots.DENOISER_AXIS,
+            figures.DENOISER_AXIS,
         ),
     ):
         if not members:
             continue
-        figure = plots.layers_figure(members, baselines, label, run.running_order)
+        figure = figures.layers_figure(members, baselines, label, run.running_order)
         best = {
             f"{m.name} {m.pooling}": max((v for v in m.values if v is not None), default=None)
             for m in members
@@ -208,27 +243,27 @@ def _text(run: RunData, at: places.Headline, figures: Path) -> list[dict[str, An
         alt = f"R² of the {at.coding} coding over layers. Highest: " + ", ".join(
             f"{line} {formats.decimal(value)}" for line, value in best.items()
         )
-        shown.append({**picture(figure, name, alt, figures), "title": title})
+        shown.append({**picture(figure, name, alt, png_folder), "title": title})
     return shown
 
 
-def _link(run: RunData, rows: list[TaskPoint], figures: Path) -> list[dict[str, Any]]:
+def _link(run: RunData, rows: list[TaskPoint], png_folder: Path) -> list[dict[str, Any]]:
     shown = []
-    figure = plots.scatter_figure(rows)
+    figure = figures.scatter_figure(rows)
     if figure is not None:
         alt = f"Scatter of decodability (across) and success (up) of {len(rows)} tasks, with group means and intervals."
         shown.append(
-            {**picture(figure, "scatter", alt, figures), "title": "Each point is one task"}
+            {**picture(figure, "scatter", alt, png_folder), "title": "Each point is one task"}
         )
-    estimates = correlations(run.correlation, places.headline(run).coding)
-    figure = plots.forest_figure(estimates)
+    estimates = correlations(run.correlation, layers.headline(run).coding)
+    figure = figures.forest_figure(estimates)
     if figure is not None:
         alt = "Spearman correlations: " + ", ".join(
             f"{name} {formats.decimal(value_of(estimate))}" for name, estimate in estimates.items()
         )
         shown.append(
             {
-                **picture(figure, "correlations", alt, figures),
+                **picture(figure, "correlations", alt, png_folder),
                 "title": "Correlation, overall and by group (n tasks)",
             }
         )
@@ -254,7 +289,7 @@ def correlations(correlation: Mapping[str, Any], coding: str) -> dict[str, Any]:
     return {name: estimate for name, estimate in named.items() if isinstance(estimate, Mapping)}
 
 
-def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, Any]:
+def _frequency(run: RunData, rows: list[TaskPoint], png_folder: Path) -> dict[str, Any]:
     data = run.summary.get("frequency")
     bins = pick(data, "bins") or []
     shown = []
@@ -262,7 +297,7 @@ def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, 
         ("success", "success"),
         ("decodability", "decodability at the headline site"),
     ):
-        figure = plots.frequency_figure(bins, rows, measure, label)
+        figure = figures.frequency_figure(bins, rows, measure, label)
         if figure is not None:
             values = ", ".join(
                 f"{formats.seen_range(b.get('seen_low'), b.get('seen_high'))}: {formats.decimal(b.get(measure))}"
@@ -271,7 +306,7 @@ def _frequency(run: RunData, rows: list[TaskPoint], figures: Path) -> dict[str, 
             alt = f"{label} by how often training showed the scene. {values}"
             shown.append(
                 {
-                    **picture(figure, f"frequency-{measure}", alt, figures),
+                    **picture(figure, f"frequency-{measure}", alt, png_folder),
                     "title": f"{label.capitalize()}, with 95% intervals",
                 }
             )

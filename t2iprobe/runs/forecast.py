@@ -180,8 +180,8 @@ def _correlate(n_tasks: int, n_groups: int, config: RunConfig) -> float:
 
 def _report(keys: Sequence[Key], n_groups: int, n_codings: int) -> tuple[float, int]:
     """Seconds and bytes of the report: a heat map for each group and coding, a sheet for each coding."""
-    from t2iprobe.report import heatmaps, style
-    from t2iprobe.report.places import HeatGrid
+    from t2iprobe.report import figures, style
+    from t2iprobe.report.layers import HeatGrid
 
     image = [key for key in keys if key.stream == "image"]
     sites = tuple(sorted({key.site for key in image}))
@@ -192,11 +192,9 @@ def _report(keys: Sequence[Key], n_groups: int, n_codings: int) -> tuple[float, 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "sheet.png")
         start = time.perf_counter()
-        drawing = style.svg(heatmaps.heat_panel(grid), "panel")
+        drawing = style.svg(figures.heat_panel(grid), "panel")
         panel = time.perf_counter() - start
-        sheet = _timed(
-            lambda: style.save_png(heatmaps.heat_sheet([grid] * on_sheet, "sheet"), file)
-        )
+        sheet = _timed(lambda: style.save_png(figures.heat_sheet([grid] * on_sheet, "sheet"), file))
         n_panels = n_groups + n_codings + OTHER_FIGURES
         n_bytes = n_panels * len(drawing) + (n_codings + OTHER_FIGURES / 2) * file.stat().st_size
     return n_panels * panel + n_codings * sheet, int(n_bytes)

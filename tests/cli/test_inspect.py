@@ -34,11 +34,11 @@ from t2iprobe.checks.inspect import (
     SiteReport,
     inspect_configs,
 )
+from t2iprobe.cli import inspect as inspect_command
 from t2iprobe.cli.main import main
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.report import inspection
 
 Folder = Callable[[str], Path]
 
@@ -236,14 +236,14 @@ def test_names_are_never_cut(
 ) -> None:
     if terminal:
         monkeypatch.setattr(
-            inspection,
+            inspect_command,
             "Console",
             lambda **options: Console(width=60, force_terminal=True, no_color=True, **options),
         )
     report = inspect_configs(
         str(tiny_folder("flux")), LoadSettings(pipe_arg=tiny.pipe_args("flux"))
     )
-    inspection.print_inspection(report)
+    inspect_command.print_inspection(report)
     out = capsys.readouterr().out
     assert "\u2026" not in out
     if not terminal:
@@ -372,7 +372,7 @@ def test_json_holds_all_that_is_printed(
     encoders = {name: EncoderReport(**part) for name, part in told.pop("encoders").items()}
     denoisers = {name: DenoiserReport(**part) for name, part in told.pop("denoisers").items()}
     sites = [SiteReport(**site) for site in told.pop("sites")]
-    inspection.print_inspection(
+    inspect_command.print_inspection(
         ModelReport(**told, encoders=encoders, denoisers=denoisers, sites=sites)
     )
     assert capsys.readouterr().out == printed

@@ -16,13 +16,19 @@ from rich.console import Console
 from scipy import stats
 
 from t2iprobe.errors import ConfigError, DataError
-from t2iprobe.report.across import correlate_runs, sentences
-from t2iprobe.report.across_curves import draw_shares, share_curves, step_curves
-from t2iprobe.report.across_figure import comparison_figure, spread
-from t2iprobe.report.across_groups import group_looks, groups_of
 from t2iprobe.report.across_tables import kind_tables, markdown
 from t2iprobe.report.compare import Comparison, compare, print_comparison
-from t2iprobe.report.points import read_point, read_points
+from t2iprobe.report.compare_figures import (
+    comparison_figure,
+    draw_shares,
+    group_looks,
+    groups_of,
+    share_curves,
+    spread,
+    step_curves,
+)
+from t2iprobe.report.compare_findings import correlate_runs, sentences
+from t2iprobe.report.run_points import read_point, read_points
 
 SPECS: list[dict[str, Any]] = [
     {"training_step": 300, "level": 0.05, "strength": 0.2},

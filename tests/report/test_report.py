@@ -21,7 +21,7 @@ from scipy import stats
 
 from t2iprobe import report
 from t2iprobe.errors import DataError
-from t2iprobe.report import formats, gallery, heatmaps, places, plots
+from t2iprobe.report import figures, formats, gallery, layers
 from t2iprobe.report.finding import find
 from t2iprobe.report.reading import TaskPoint, read_run, read_table
 from t2iprobe.report.terminal import print_summary
@@ -138,8 +138,8 @@ def test_outcomes_are_counted_apart(built: Path, page: Page) -> None:
 
 def test_heat_grid_holds_the_table(built: Path) -> None:
     run = read_run(built)
-    at = places.headline(run)
-    grid = places.heat_grid(run, "scene", "shape2", at)
+    at = layers.headline(run)
+    grid = layers.heat_grid(run, "scene", "shape2", at)
     assert grid is not None
     rows = {
         (row["site"], row["step"]): row["r2"]
@@ -153,15 +153,15 @@ def test_heat_grid_holds_the_table(built: Path) -> None:
             assert grid.values[i][j] == rows[site, step]
     assert grid.values[0][0] is None, "the undefined probe has become a number"
     assert grid.marked == (2, 0)
-    figure = heatmaps.heat_panel(grid)
+    figure = figures.heat_panel(grid)
     hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
     assert [patch.get_xy() for patch in hatched] == [(0, 0)]
 
 
 def test_heat_maps_share_one_scale() -> None:
-    low = places.HeatGrid("scene", "a", ("t.0",), (0,), {}, ((0.2,),), None, None)
-    high = places.HeatGrid("scene", "b", ("t.0",), (0,), {}, ((0.9,),), None, None)
-    limits = [heatmaps.heat_panel(grid).axes[0].collections[0].get_clim() for grid in (low, high)]
+    low = layers.HeatGrid("scene", "a", ("t.0",), (0,), {}, ((0.2,),), None, None)
+    high = layers.HeatGrid("scene", "b", ("t.0",), (0,), {}, ((0.9,),), None, None)
+    limits = [figures.heat_panel(grid).axes[0].collections[0].get_clim() for grid in (low, high)]
     assert limits == [(0.0, 1.0), (0.0, 1.0)]
 
 
@@ -174,8 +174,8 @@ def test_values_in_cells_are_readable() -> None:
     from matplotlib.colors import to_rgb
 
     for value in np.linspace(0, 1, 41):
-        grid = places.HeatGrid("scene", "a", ("t.0",), (0,), {}, ((float(value),),), None, None)
-        ink = luminance(to_rgb(heatmaps.heat_panel(grid).axes[0].texts[0].get_color()))
+        grid = layers.HeatGrid("scene", "a", ("t.0",), (0,), {}, ((float(value),),), None, None)
+        ink = luminance(to_rgb(figures.heat_panel(grid).axes[0].texts[0].get_color()))
         paper = luminance(colormaps["viridis"](value))
         assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5
 
@@ -393,11 +393,11 @@ def test_task_points_leave_unscored_images_out(tmp_path: Path) -> None:
 
 def test_mean_interval_is_near_the_t_interval() -> None:
     sample = np.random.default_rng(1).normal(0.5, 0.2, 200)
-    low, high = plots.mean_interval(sample)  # type: ignore[misc]
+    low, high = figures.mean_interval(sample)  # type: ignore[misc]
     expected = stats.t.interval(0.95, len(sample) - 1, sample.mean(), stats.sem(sample))
     assert (low, high) == pytest.approx(expected, abs=0.004)
-    assert plots.mean_interval(sample[:3]) is None
-    assert plots.mean_interval(np.ones(9)) is None
+    assert figures.mean_interval(sample[:3]) is None
+    assert figures.mean_interval(np.ones(9)) is None
 
 
 def test_sites_stand_in_the_order_of_computation() -> None:
@@ -405,7 +405,7 @@ def test_sites_stand_in_the_order_of_computation() -> None:
         ["u.down_blocks.0", "u.mid_block", "u.up_blocks.1", "t.single_transformer_blocks.0"]
         + [f"t.transformer_blocks.{i}" for i in (10, 2, 0)]
     )
-    assert places.by_depth(table) == (
+    assert layers.by_depth(table) == (
         "t.transformer_blocks.0",
         "t.transformer_blocks.2",
         "t.transformer_blocks.10",
@@ -424,31 +424,31 @@ def test_a_recorded_running_order_is_kept(tmp_path: Path) -> None:
     given = ["transformer.conditioning", *blocks, "transformer.never_probed"]
     (folder / "run.json").write_text(json.dumps(manifest | {"capture": {"sites": given}}))
     run = read_run(folder)
-    at = places.headline(run)
-    grid = places.heat_grid(run, "scene", "all", at)
-    image = places.image_line(run, at)
+    at = layers.headline(run)
+    grid = layers.heat_grid(run, "scene", "all", at)
+    image = layers.image_line(run, at)
     assert grid is not None and image is not None
     assert list(grid.sites) == blocks
     assert grid.marked == (2, 0)
     table = {r.site: r.r2 for r in run.probes if (r.coding, r.constituent, r.stream, r.pooling, r.step)
              == ("scene", "all", "image", "grid", at.step)}  # fmt: skip
     assert [row[grid.steps.index(0)] for row in grid.values] == [table[site] for site in blocks]
-    text = next(line for line in places.text_lines(run, at) if line.name == "text stream")
+    text = next(line for line in layers.text_lines(run, at) if line.name == "text stream")
     assert list(text.sites) == blocks[1:], "the last block by name has no text stream"
-    figure = plots.layers_figure(
-        [image, text], {"a": 0.1, "b": None}, plots.DENOISER_AXIS, run.running_order
+    figure = figures.layers_figure(
+        [image, text], {"a": 0.1, "b": None}, figures.DENOISER_AXIS, run.running_order
     )
     assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [
         [0, 1, 2, 3],
         [1, 2, 3],
     ]
-    assert places.by_depth(["t.1", "t.0"], ["t.1"]) == ("t.0", "t.1"), "part of an order is none"
+    assert layers.by_depth(["t.1", "t.0"], ["t.1"]) == ("t.0", "t.1"), "part of an order is none"
 
 
 def test_streams_share_positions_and_conditioning_is_apart(built: Path) -> None:
     run = read_run(built)
-    at = places.headline(run)
-    text = {(line.name, line.pooling): line for line in places.text_lines(run, at)}
+    at = layers.headline(run)
+    text = {(line.name, line.pooling): line for line in layers.text_lines(run, at)}
     assert set(text) == {
         ("text_encoder", "mean"),
         ("text_encoder", "eot"),
@@ -456,30 +456,30 @@ def test_streams_share_positions_and_conditioning_is_apart(built: Path) -> None:
         ("conditioning", "mean"),
     }
     assert len(text["text stream", "mean"].sites) == 3, "the last block has no text stream"
-    image = places.image_line(run, at)
+    image = layers.image_line(run, at)
     assert image is not None
-    figure = plots.layers_figure(
-        [image, text["text stream", "mean"]], {"a": 0.1, "b": None}, plots.DENOISER_AXIS
+    figure = figures.layers_figure(
+        [image, text["text stream", "mean"]], {"a": 0.1, "b": None}, figures.DENOISER_AXIS
     )
     assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [
         [0, 1, 2, 3],
         [0, 1, 2],
     ]
-    figure = plots.layers_figure(
+    figure = figures.layers_figure(
         [text["text_encoder", "mean"], text["conditioning", "mean"]],
         {"a": 0.1, "b": None},
-        plots.ENCODER_AXIS,
+        figures.ENCODER_AXIS,
     )
     assert [list(line.get_xdata()) for line in figure.axes[0].lines[:2]] == [[0, 1, 2], [3]]
 
 
 def test_short_names_stay_distinct() -> None:
     sites = [f"transformer.transformer_blocks.{i}" for i in range(30)]
-    assert places.short_sites(sites)[3] == "transformer_blocks.3"
-    assert len(set(places.short_sites(sites))) == 30
-    assert places.short_sites(["a.x", "b.x"]) == ["a.x", "b.x"]
+    assert layers.short_sites(sites)[3] == "transformer_blocks.3"
+    assert len(set(layers.short_sites(sites))) == 30
+    assert layers.short_sites(["a.x", "b.x"]) == ["a.x", "b.x"]
     assert (
-        max(len(name) for name in places.short_sites([f"unet.{'deep.' * 9}{i}" for i in (0, 1)]))
+        max(len(name) for name in layers.short_sites([f"unet.{'deep.' * 9}{i}" for i in (0, 1)]))
         <= 26
     )
     deep = [
@@ -488,9 +488,9 @@ def test_short_names_stay_distinct() -> None:
         for i in (0, 1)
         for j in (0, 1)
     ]
-    assert len(set(places.short_sites(deep))) == 8
+    assert len(set(layers.short_sites(deep))) == 8
     under = ["unet.up_blocks.0.attentions.0", deep[4]]
-    assert places.short_sites(under)[1] == "….transformer_blocks.0"
+    assert layers.short_sites(under)[1] == "….transformer_blocks.0"
 
 
 @pytest.mark.parametrize(

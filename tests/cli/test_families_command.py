@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 import t2iprobe
+from t2iprobe.cli.families import coverage, examples, print_families, show_family
 from t2iprobe.families.reading import load_family
-from t2iprobe.report.families import coverage, examples, print_families, show_family
 
 PAIR = Path(t2iprobe.__file__).parents[1] / "prompts" / "shapes-pair.yaml"
 

@@ -1,4 +1,4 @@
-"""Which probes a figure shows: grids of site by step, and the text stream layer by layer."""
+"""R2 by layer, as figures show it: grids of site by step, and the text streams layer by layer."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import isnan, nan
 
 from t2iprobe.report.formats import decimal, interval, p_value
-from t2iprobe.report.places import CODING_ORDER, ordered
-from t2iprobe.report.points import RunPoint
+from t2iprobe.report.layers import CODING_ORDER, ordered
+from t2iprobe.report.run_points import RunPoint
 from t2iprobe.stats import Estimate, spearman
 
 LEAST_RUNS = 4

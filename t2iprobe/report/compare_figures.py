@@ -1,23 +1,23 @@
-"""The figure of a comparison: one panel per coding, and curves along training and along the share seen."""
+"""The figure of a comparison: a panel per coding, and curves along training and along the share of scenes seen."""
 
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isnan
+from statistics import fmean
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from t2iprobe.report import style
-from t2iprobe.report.across import Across, measure_of
-from t2iprobe.report.across_curves import draw_shares, draw_steps, share_curves, step_curves
-from t2iprobe.report.across_groups import group_looks, groups_of
+from t2iprobe.report.compare_findings import Across, different, measure_of
 from t2iprobe.report.formats import decimal, interval
-from t2iprobe.report.points import RunPoint
+from t2iprobe.report.layers import ordered
+from t2iprobe.report.run_points import RunPoint
 
 MOST_NUMBERED = 20
 """More runs than this are told apart by their group; so many numbers in a panel could not be read."""
@@ -220,3 +220,169 @@ def _direction(index: int) -> np.ndarray:
     """A direction of its own for each label, for labels that start at one place."""
     angle = 2.399963 * index  # the golden angle spreads any number of directions evenly
     return np.array([np.cos(angle), np.sin(angle)])
+
+
+Curve = tuple[str, list[RunPoint]]
+
+
+def step_curves(points: Sequence[RunPoint]) -> list[Curve]:
+    """Checkpoints of one training run in order of step; training runs with at least two different steps."""
+    curves = []
+    for run in ordered(p.training_run for p in points if p.training_run is not None):
+        mine = [
+            p
+            for p in points
+            if p.training_run == run and p.training_step is not None and p.kind == "images"
+        ]
+        if len({p.training_step for p in mine}) >= 2:
+            curves.append((run, sorted(mine, key=lambda p: p.training_step or 0)))
+    return curves
+
+
+def share_curves(points: Sequence[RunPoint]) -> list[Curve]:
+    """The last checkpoint of each training run in order of the share seen, by what else they have in common.
+
+    Image runs share a pipeline class and a way of sampling, students everything but seed and number of combinations.
+    A curve has at least two different shares.
+    """
+    last: dict[str, RunPoint] = {}
+    for point in different(points):
+        run = point.training_run or str(point.path)
+        if point.share_seen is not None and (point.training_step or 0) >= (
+            last[run].training_step or 0 if run in last else 0
+        ):
+            last[run] = point
+    alike: dict[tuple[str, str], list[RunPoint]] = defaultdict(list)
+    groups = dict(zip((str(point.path) for point in points), groups_of(points), strict=True))
+    for point in last.values():
+        name = groups[str(point.path)] if point.kind == "synthetic" else point.sampling
+        alike[point.pipeline, name or point.model].append(point)
+    return [
+        (name, sorted(mine, key=lambda p: p.share_seen or 0.0))
+        for (_, name), mine in alike.items()
+        if len({p.share_seen for p in mine}) >= 2
+    ]
+
+
+def draw_steps(axes: Axes, curve: Curve) -> None:
+    """Success and decodability over training steps."""
+    name, points = curve
+    _draw(axes, points, lambda point: point.training_step)
+    style.titled(axes, "Along training", f"{name}, {len(points)} checkpoints")
+    axes.set_xlabel("training step")
+
+
+def draw_shares(axes: Axes, curve: Curve) -> None:
+    """Success and decodability over the share of scenes or combinations that training showed."""
+    name, points = curve
+    _draw(axes, points, lambda point: point.share_seen)
+    what, who = ("scenes", "models") if points[0].kind == "images" else ("combinations", "students")
+    style.titled(axes, f"Along the {what} seen", f"{name}, {len(points)} {who}")
+    axes.set_xlabel(f"share of {what} seen in training")
+    shares = [point.share_seen or 0.0 for point in points]
+    if min(shares) > 0 and max(shares) / min(shares) > 20:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g}%"))
+
+
+def _draw(
+    axes: Axes, points: Sequence[RunPoint], position: Callable[[RunPoint], float | int | None]
+) -> None:
+    """Every run a mark, with its interval; the lines go through the means of the runs at one place."""
+    measure = measure_of(points)
+    coding = points[0].headline
+    lines = (
+        (measure, style.ORANGE, "-", "o", [(p.success, p.success_ci) for p in points]),
+        (
+            f"decodability ({coding})", style.BLUE, "--", "s",
+            [(p.decodability.get(coding), p.decodability_ci.get(coding)) for p in points],
+        ),
+    )  # fmt: skip
+    ends = []
+    for label, color, dash, marker, values in lines:
+        at: dict[float, list[float]] = defaultdict(list)
+        for point, (value, bounds) in zip(points, values, strict=True):
+            place = position(point)
+            if place is None or value is None:
+                continue
+            at[float(place)].append(value)
+            if bounds is not None:
+                axes.plot((place, place), bounds, color=color, linewidth=1.0, alpha=0.6)
+        for place, found in at.items():
+            if len(found) > 1:
+                axes.plot([place] * len(found), found, marker, color=color, markersize=3, alpha=0.6)
+        if not at:
+            continue
+        places = sorted(at)
+        means = [fmean(at[place]) for place in places]
+        ends.append(means[-1])
+        size = 2 if any(len(found) > 1 for found in at.values()) else 4.5
+        axes.plot(
+            places, means, dash, marker=marker, markersize=size, color=color, linewidth=1.5, label=label
+        )  # fmt: skip
+    axes.set_ylim(min(0.0, axes.get_ylim()[0]) - 0.03, 1.07)
+    axes.set_ylabel(measure if measure.endswith("R²") else f"{measure}, and R²")
+    axes.grid()
+    axes.legend(
+        loc="lower right" if min(ends, default=1.0) > 0.35 else "upper left",
+        frameon=True,
+        framealpha=0.85,
+        edgecolor="none",
+        facecolor=style.PAPER,
+    )
+
+
+def groups_of(points: Sequence[RunPoint]) -> list[str]:
+    """The group of each run, by name.
+
+    Of images: a training run that several share, else its way of sampling, else its model. Of students: the support,
+    and every setting in which it differs from most students; seeds and the number of combinations tell no groups apart.
+    """
+    shared = [point.training_run for point in points]
+    usual = _usual([point for point in points if point.kind == "synthetic"])
+    return [
+        ", ".join([point.sampling or point.model, *_differs(point, usual)])
+        if point.kind == "synthetic"
+        else point.training_run
+        if point.training_run and shared.count(point.training_run) > 1
+        else point.sampling or point.model
+        for point in points
+    ]
+
+
+def _usual(students: Sequence[RunPoint]) -> dict[str, str]:
+    """The most frequent value of every setting; of equally frequent ones the first."""
+    names = ordered(name for student in students for name, _ in _kept(student))
+    values = {n: [dict(s.setup)[n] for s in students if n in dict(s.setup)] for n in names}
+    return {name: max(ordered(found), key=found.count) for name, found in values.items()}
+
+
+def _differs(student: RunPoint, usual: dict[str, str]) -> list[str]:
+    return [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in _kept(student)
+        if value != usual[name]
+    ]
+
+
+def _kept(student: RunPoint) -> list[tuple[str, str]]:
+    return [
+        (name, value)
+        for name, value in student.setup
+        if name != "support" and not name.endswith("seed")
+    ]
+
+
+def group_looks(points: Sequence[RunPoint]) -> list[tuple[str, str]]:
+    """Colour and marker of each run, one pair per group; 48 groups have different ones."""
+    groups = groups_of(points)
+    order = ordered(groups)
+    return [_look(order.index(group)) for group in groups]
+
+
+def _look(index: int) -> tuple[str, str]:
+    n_colors, n_markers = len(style.SERIES), len(style.MARKERS)
+    lap = index // (n_colors * n_markers // 2)  # 6 colours and 8 markers meet again after 24
+    return style.SERIES[index % n_colors], style.MARKERS[(index + lap) % n_markers]
