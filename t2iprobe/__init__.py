@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from t2iprobe.api import Run, compare, load_model, open_run, run
     from t2iprobe.calibration.calibrate import calibrate
     from t2iprobe.families.reading import Family, load_family
-    from t2iprobe.scorers.verdict import Scorer, Verdict
+    from t2iprobe.scorers.base import Scorer, Verdict
 
 __version__ = "0.1.0"
 
@@ -38,8 +38,8 @@ __all__ = [
 _HOME = {
     "Family": "t2iprobe.families.reading",
     "Run": "t2iprobe.api",
-    "Scorer": "t2iprobe.scorers.verdict",
-    "Verdict": "t2iprobe.scorers.verdict",
+    "Scorer": "t2iprobe.scorers.base",
+    "Verdict": "t2iprobe.scorers.base",
     "calibrate": "t2iprobe.calibration.calibrate",
     "compare": "t2iprobe.api",
     "load_family": "t2iprobe.families.reading",

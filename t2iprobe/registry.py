@@ -1,32 +1,83 @@
-"""Names a user can choose, and where each lives. Nothing is imported until it is chosen.
+"""Names a user can choose, where each lives, and what the help says of it. Nothing is imported until it is chosen.
 
-To add a scorer or a probe: write one file, add one line here, add one test.
+To add a scorer or a probe: write one file, add one entry here, add one test.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from t2iprobe.errors import ConfigError, unknown
 
-# Classes that are a `t2iprobe.scorers.verdict.Scorer`.
+if TYPE_CHECKING:
+    from t2iprobe.probes.crossfit import CrossPredict
+    from t2iprobe.scorers.base import Scorer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something that is chosen by name.
+
+    Attributes:
+        home: where it lives, as module:attribute.
+        what: what it is, in a few words of the help text.
+    """
+
+    home: str
+    what: str
+
+
 SCORERS = {
-    "pixels": "t2iprobe.scorers.pixels:PixelScorer",
+    "pixels": Choice("t2iprobe.scorers.pixels:PixelScorer", "exact, for the shapes families"),
 }
+"""Classes that are a `t2iprobe.scorers.base.Scorer`."""
 
-# Functions of (X, Y, folds, column_groups) that give a `t2iprobe.probes.crossfit.OutOfFold`.
 PROBES = {
-    "ridge": "t2iprobe.probes.crossfit:cross_predict",
-    "logistic": "t2iprobe.probes.logistic:cross_predict",
+    "ridge": Choice("t2iprobe.probes.crossfit:cross_predict", "ridge regression"),
+    "logistic": Choice(
+        "t2iprobe.probes.logistic:cross_predict", "logistic regression, which is much slower"
+    ),
 }
+"""Functions that are a `t2iprobe.probes.crossfit.CrossPredict`."""
 
 
-def resolve(kind: str, table: dict[str, str], name: str) -> Any:
-    """What a name stands for.
+def choices(table: Mapping[str, Choice]) -> str:
+    """The names of a table with what each is, as part of a help text."""
+    return "; ".join(f"{name}: {choice.what}" for name, choice in table.items())
+
+
+def scorer(name: str) -> "type[Scorer]":
+    """The class of a scorer.
+
+    Raises:
+        ConfigError: there is no such scorer; the message names near matches.
+    """
+    kind: type[Scorer] = resolve("scorer", _homes(SCORERS), name)
+    return kind
+
+
+def probe(name: str) -> "CrossPredict":
+    """The function of a probe.
+
+    Raises:
+        ConfigError: there is no such probe; the message names near matches.
+    """
+    predict: CrossPredict = resolve("probe", _homes(PROBES), name)
+    return predict
+
+
+def _homes(table: Mapping[str, Choice]) -> dict[str, str]:
+    return {name: choice.home for name, choice in table.items()}
+
+
+def resolve(kind: str, homes: Mapping[str, str], name: str) -> Any:
+    """What a name stands for in a table of name -> module:attribute.
 
     Raises:
         ConfigError: the name is not in the table; the message names near matches.
     """
-    if name not in table:
-        raise ConfigError(unknown(kind, name, table))
-    module, attribute = table[name].split(":")
+    if name not in homes:
+        raise ConfigError(unknown(kind, name, homes))
+    module, attribute = homes[name].split(":")
     return getattr(import_module(module), attribute)

@@ -63,7 +63,7 @@ def test_there_is_no_import_cycle() -> None:
             "t2iprobe.scorers",
             (
                 "t2iprobe.errors",
-                "t2iprobe.scorers.verdict",
+                "t2iprobe.scorers.base",
                 "t2iprobe.families.shapes",
                 "t2iprobe.families.tasks",
                 "t2iprobe.families.reading",

@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from t2iprobe import seeding
 from t2iprobe.families import shapes
 from t2iprobe.families.tasks import Task
+from t2iprobe.scorers.base import Verdict
 from t2iprobe.scorers.pixels import PixelScorer
-from t2iprobe.scorers.verdict import Verdict
 from zoo_training.data import Weights, corpus
 from zoo_training.vae import reconstruct
 
@@ -88,10 +88,7 @@ def judge(
         part = jobs[start : start + BATCH_SIZE]
         generators = [seeding.generator("image", seed, task.id, index) for task, index in part]
         images = pipe([task.prompt for task, _ in part], generator=generators, **call).images
-        verdicts += [
-            scorer.score(image, task, index)
-            for image, (task, index) in zip(images, part, strict=True)
-        ]
+        verdicts += scorer.score(images, [task for task, _ in part])
     return verdicts
 
 
@@ -146,6 +143,6 @@ def ceiling(vae: AutoencoderKL, count: int = 1000) -> float:
     for start in range(0, count, BATCH_SIZE):
         part = [tasks[i] for i in rng.integers(len(tasks), size=min(BATCH_SIZE, count - start))]
         pictures = np.stack([shapes.render(task.values, rng) for task in part])
-        for decoded, task in zip(reconstruct(vae, pictures), part, strict=True):
-            right += scorer.score(shapes.to_image(decoded), task).outcome == "right"
+        images = [shapes.to_image(decoded) for decoded in reconstruct(vae, pictures)]
+        right += sum(verdict.outcome == "right" for verdict in scorer.score(images, part))
     return right / count

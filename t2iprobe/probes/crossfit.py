@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Integer, Real
@@ -96,6 +97,20 @@ class OutOfFold:
         """Group -> geometric mean over folds of the chosen penalty."""
         means = np.exp(np.log(self.alpha).mean(axis=0))
         return dict(zip(self.columns.names, means.tolist(), strict=True))
+
+
+class CrossPredict(Protocol):
+    """What every probe is: a function that gives out-of-fold predictions."""
+
+    def __call__(
+        self,
+        X: Real[np.ndarray, "n d"],
+        Y: Real[np.ndarray, "n c"],
+        folds: Integer[np.ndarray, " n"],
+        column_groups: Sequence[str] | None = None,
+    ) -> OutOfFold:
+        """Predictions of each row of Y from the rows of X in other folds; see `cross_predict`."""
+        ...
 
 
 def cross_predict(

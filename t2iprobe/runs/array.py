@@ -1,6 +1,5 @@
 """The probes of one array of activations: every coding side by side, shuffled labels included."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
 
@@ -9,13 +8,11 @@ from numpy.typing import NDArray
 
 from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import SHUFFLED
-from t2iprobe.probes.crossfit import OutOfFold
+from t2iprobe.probes.crossfit import CrossPredict, OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
 from t2iprobe.runs.cuts import NOTHING_LOST, Lost
 from t2iprobe.runs.folder import Row
 from t2iprobe.runs.targets import ALL, Array, Group, Targets
-
-Predict = Callable[..., OutOfFold]
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def probe(
     X: NDArray[np.float32],
     targets: Targets,
     span: str | None,
-    predict: Predict,
+    predict: CrossPredict,
     lost: Lost = NOTHING_LOST,
 ) -> Probed:
     """Out-of-fold probes of one array.
@@ -52,7 +49,7 @@ def probe(
         X: (n images, d) activations. Rows with NaN (a constituent whose tokens were cut off) are left out.
         targets: what to predict.
         span: the constituent whose own tokens were pooled: only its slot is asked for; None asks for everything.
-        predict: a function of `t2iprobe.registry.PROBES`.
+        predict: one of `t2iprobe.registry.PROBES`.
         lost: what was cut off before it came here; those images are left out of the groups that speak of it.
     """
     groups = [g for g in targets.groups if span is None or g == Group("slot", span)]
@@ -84,7 +81,7 @@ def _fit(
     targets: Targets,
     kept: NDArray[np.intp],
     groups: list[Group],
-    predict: Predict,
+    predict: CrossPredict,
 ) -> tuple[dict[Group, Row], TaskDecodability]:
     """The probes of some groups on some images; `X` has the rows of these images alone."""
     columns = targets.columns({group.name for group in groups})

@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.registry import PROBES, SCORERS, choices
 from t2iprobe.runs.budget import parse_duration
 
 DEFAULT_MODEL = "shapes-mmdit"
@@ -62,10 +63,10 @@ class RunSettings:
     """Images generated at a time at most, in whole tasks; the task list fixes the batches."""
     seed: int = 0
     """Seed of the whole run: which tasks, which noise, which folds."""
-    scorer: str = "pixels"
-    """The judge of the images."""
-    probe: str = "ridge"
-    """The linear probe: ridge, or logistic, which is much slower."""
+    scorer: Annotated[str, arg(help=f"The judge of the images ({choices(SCORERS)}).")] = "pixels"
+    """The judge of the images, one of `t2iprobe.registry.SCORERS`."""
+    probe: Annotated[str, arg(help=f"The linear probe ({choices(PROBES)}).")] = "ridge"
+    """The linear probe, one of `t2iprobe.registry.PROBES`."""
     folds: int = 5
     """Cross-validation folds; no scene is ever in two of them."""
     resamples: int = 2000

@@ -120,10 +120,10 @@ def _score(sample: GeneratedBatch, drawn: RunTasks, config: RunConfig) -> tuple[
     request, image = sample.requests[0], sample.images[0]
     task = next(task for task in drawn.tasks if task.id == request.task_id)
     start = time.perf_counter()
-    scorer = registry.resolve("scorer", registry.SCORERS, config.scorer)()
-    scorer.score(image, task, request.image_index)
+    scorer = registry.scorer(config.scorer)(config.device)
+    scorer.score([image], [task])
     first = time.perf_counter() - start
-    each = _timed(lambda: scorer.score(image, task, request.image_index))
+    each = _timed(lambda: scorer.score([image], [task]))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "image.png")
         image.save(file)
@@ -148,7 +148,7 @@ def _read(sample: GeneratedBatch) -> float:
 
 def _probe(keys: dict[Key, int], targets: Targets, config: RunConfig) -> float:
     """Seconds to probe every array, in as many threads as the stage uses."""
-    predict = registry.resolve("probe", registry.PROBES, config.probe)
+    predict = registry.probe(config.probe)
     random = np.random.default_rng(0)
     kinds = Counter((width, key.span is not None) for key, width in keys.items())
     spans = {key.span is not None: key.span for key in keys}

@@ -32,7 +32,6 @@ from t2iprobe.runs.maker import Job, Maker, batch_size, image_requests
 from t2iprobe.runs.pieces import Piece, keep_only
 from t2iprobe.runs.progress import console, say, waiting
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.score import check_scorer
 from t2iprobe.runs.shards import ActivationReader
 
 
@@ -43,8 +42,8 @@ def check(config: RunConfig) -> RunTasks:
         T2IProbeError: a setting, the family or the card cannot be used.
     """
     drawn = drawing.draw(config, find_card(config.model))
-    check_scorer(config.scorer, drawn.family)
-    registry.resolve("probe", registry.PROBES, config.probe)
+    registry.scorer(config.scorer).check_family(drawn.family)
+    registry.probe(config.probe)
     resolve_steps(config.steps_to_read, sys.maxsize)
     if not any(part.strip() for pattern in config.sites for part in pattern.split(",")):
         raise ConfigError("--sites is empty; give default, all, or globs over site names")

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from t2iprobe import registry
 from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import SHUFFLED, bag_of_words
+from t2iprobe.probes.crossfit import CrossPredict
 from t2iprobe.probes.decodability import TaskDecodability
 from t2iprobe.probes.folds import check_groups
 from t2iprobe.probes.headline import Headline, choose_headline, first_half, half_r2
 from t2iprobe.runs import run_tasks as drawing
-from t2iprobe.runs.array import Predict, Probed, or_none, probe, ratio, sums
+from t2iprobe.runs.array import Probed, or_none, probe, ratio, sums
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.cuts import Cuts
 from t2iprobe.runs.folder import Row, RunFolder, write_json, write_table
@@ -42,7 +43,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     targets = Targets.of(drawn, [entry.task_id for entry in reader.entries], config.seed)
     scene = {task.id: task.scene_id for task in drawn.tasks}
     check_groups(targets.folds, [scene[task_id] for task_id in targets.task_ids])
-    predict: Predict = registry.resolve("probe", registry.PROBES, config.probe)
+    predict = registry.probe(config.probe)
     cuts = Cuts(drawn, reader.encoders, targets)
     rows: list[Row] = []
     halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
@@ -109,7 +110,7 @@ def _write_headline(
     reader: ActivationReader,
     targets: Targets,
     halves: dict[str, dict[Key, tuple[float, float]]],
-    predict: Predict,
+    predict: CrossPredict,
     no_encoder: str | None,
 ) -> None:
     """Choose the headline site; write it, and what every task's decodability is there.

@@ -1,28 +1,21 @@
 """Judge every image of a run: run folder -> scores.parquet."""
 
 from collections import Counter
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
 
 from t2iprobe import registry
 from t2iprobe.errors import DataError
-from t2iprobe.families.reading import Family, Task
+from t2iprobe.families.tasks import Task
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.folder import Row, RunFolder, intact_png, write_table
 from t2iprobe.runs.progress import bar
-from t2iprobe.runs.shards import read_index
-from t2iprobe.scorers.verdict import Outcome, Scorer, Verdict
+from t2iprobe.runs.shards import Entry, read_index
+from t2iprobe.scorers.base import Outcome, Scorer, Verdict
 
-
-def check_scorer(name: str, family: Family) -> None:
-    """Refuse a scorer that cannot judge a family, before anything is generated.
-
-    Raises:
-        ConfigError: no such scorer, or one that says it cannot.
-    """
-    check = getattr(registry.resolve("scorer", registry.SCORERS, name), "check_family", None)
-    if check is not None:
-        check(family)
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 def run(folder: RunFolder, config: RunConfig) -> None:
@@ -30,60 +23,95 @@ def run(folder: RunFolder, config: RunConfig) -> None:
 
     Images that the pipeline itself marked (NaN, safety checker) are unscored with that reason.
     """
-    from PIL import Image
-
     drawn = drawing.read(folder, config)
-    scorer: Scorer = registry.resolve("scorer", registry.SCORERS, config.scorer)()
-    tasks: dict[str, Task] = {task.id: task for task in drawn.tasks}
+    scorer = registry.scorer(config.scorer)(config.device)
+    tasks = {task.id: task for task in drawn.tasks}
     rows: list[Row] = []
     index = read_index(folder)
     with bar("score", len(index), "images") as progress:
-        for entry in index:
-            task = tasks[entry.task_id]
-            if entry.invalid:
-                nothing = dict.fromkeys(task.values)
-                verdict = Verdict(task.id, entry.image_index, "unscored", entry.invalid, nothing)
-            else:
-                path = folder.image(task.id, entry.image_index)
-                if not intact_png(path):
-                    raise DataError(
-                        f"{path} is missing or cut: delete it and run `{folder.manifest['command']}` again, "
-                        "which makes it anew"
-                    )
-                with Image.open(path) as image:
-                    verdict = scorer.score(image, task, entry.image_index)
-                _check_verdict(verdict, task, config.scorer)
-            rows.append(_row(verdict))
-            progress.advance()
+        for start in range(0, len(index), scorer.batch_size):
+            batch = index[start : start + scorer.batch_size]
+            verdicts = _judge(folder, scorer, config.scorer, batch, tasks)
+            rows += [_row(e, verdict) for e, verdict in zip(batch, verdicts, strict=True)]
+            progress.advance(len(batch))
     write_table(folder.path / "scores.parquet", rows)
     outcomes = Counter(row["outcome"] for row in rows)
     folder.update(counts=folder.manifest["counts"] | {"unscored": outcomes["unscored"]})
 
 
-def _check_verdict(verdict: Verdict, task: Task, name: str) -> None:
-    """What a scorer gives must be whole, or a later stage would fail after all the work.
+def _judge(
+    folder: RunFolder,
+    scorer: Scorer,
+    name: str,
+    batch: Sequence[Entry],
+    tasks: Mapping[str, Task],
+) -> list[Verdict]:
+    """The verdict on every image of a batch; the scorer is given those that the pipeline did not mark.
 
     Raises:
-        DataError: it is no verdict, lacks a constituent, or has an outcome that does not exist.
+        DataError: an image is missing or cut, or what the scorer gives is not whole.
     """
-    wanted = "Verdict(task_id, image_index, outcome, reason, constituents)"
-    if not isinstance(verdict, Verdict):
-        raise DataError(f"the scorer {name!r} gave a {type(verdict).__name__}, not a {wanted}")
-    if verdict.outcome not in get_args(Outcome):
-        raise DataError(
-            f"the scorer {name!r} gave the outcome {verdict.outcome!r}, not one of {', '.join(get_args(Outcome))}"
-        )
-    if verdict.constituents.keys() != task.values.keys():
-        raise DataError(
-            f"the scorer {name!r} judged the constituents {', '.join(verdict.constituents) or 'none'} instead of"
-            f" {', '.join(task.values)}; give True or False for each, None where it cannot be told"
-        )
+    valid = [entry for entry in batch if not entry.invalid]
+    valid_tasks = [tasks[entry.task_id] for entry in valid]
+    images = [_image(folder, entry) for entry in valid]
+    scored = scorer.score(images, valid_tasks) if valid else []
+    check_verdicts(scored, valid_tasks, name)
+    verdicts = iter(scored)
+    return [
+        Verdict.unscored(tasks[entry.task_id], entry.invalid) if entry.invalid else next(verdicts)
+        for entry in batch
+    ]
 
 
-def _row(verdict: Verdict) -> Row:
+def _image(folder: RunFolder, entry: Entry) -> "Image":
+    """An image of a run.
+
+    Raises:
+        DataError: it is missing or cut.
+    """
+    from PIL import Image
+
+    path = folder.image(entry.task_id, entry.image_index)
+    if not intact_png(path):
+        raise DataError(
+            f"{path} is missing or cut: delete it and run `{folder.manifest['command']}` again, "
+            "which makes it anew"
+        )
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+def check_verdicts(verdicts: Sequence[Verdict], tasks: Sequence[Task], name: str) -> None:
+    """Refuse what a scorer gives and is not whole: a later stage would fail after all the work.
+
+    Raises:
+        DataError: there is not one verdict for each task, one is no verdict, lacks a constituent, or has an outcome
+            that does not exist.
+    """
+    if len(verdicts) != len(tasks):
+        raise DataError(
+            f"the scorer {name!r} gave {len(verdicts)} verdicts for {len(tasks)} images"
+        )
+    for verdict, task in zip(verdicts, tasks, strict=True):
+        if not isinstance(verdict, Verdict):
+            raise DataError(
+                f"the scorer {name!r} gave a {type(verdict).__name__}, not a Verdict(outcome, reason, constituents)"
+            )
+        if verdict.outcome not in get_args(Outcome):
+            raise DataError(
+                f"the scorer {name!r} gave the outcome {verdict.outcome!r}, not one of {', '.join(get_args(Outcome))}"
+            )
+        if verdict.constituents.keys() != task.values.keys():
+            raise DataError(
+                f"the scorer {name!r} judged the constituents {', '.join(verdict.constituents) or 'none'} instead of"
+                f" {', '.join(task.values)}; give True or False for each, None where it cannot be told"
+            )
+
+
+def _row(entry: Entry, verdict: Verdict) -> Row:
     return {
-        "task_id": verdict.task_id,
-        "image_index": verdict.image_index,
+        "task_id": entry.task_id,
+        "image_index": entry.image_index,
         "outcome": verdict.outcome,
         "reason": verdict.reason,
     } | {f"ok_{name}": right for name, right in verdict.constituents.items()}

@@ -6,7 +6,7 @@ with the share of each pixel it covers. A picture without the right number of cl
 *malformed*: it says nothing about composition. Clean objects with another value than asked are *wrong*.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,12 +17,11 @@ from scipy import ndimage
 
 from t2iprobe.errors import ConfigError, unknown
 from t2iprobe.families import shapes
-from t2iprobe.scorers.verdict import Verdict
+from t2iprobe.families.tasks import Family, Task
+from t2iprobe.scorers.base import Scorer, Verdict
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from t2iprobe.families.tasks import Family, Task
 
 Array = NDArray[np.float32]
 
@@ -41,7 +40,7 @@ PATCH = 42  # side of a template in pixels, enough for a radius of 15
 
 
 @dataclass(frozen=True)
-class Found:
+class SeenObject:
     """One clean object of a picture.
 
     Attributes:
@@ -65,19 +64,19 @@ class Malformed(Exception):  # noqa: N818 - not an error: it carries the finding
     """Why a picture does not show clean objects."""
 
 
-class PixelScorer:
+class PixelScorer(Scorer):
     """Scores pictures of `shapes-pair`, `shapes-single` and families with the same constituents and fewer values."""
 
-    @staticmethod
-    def check_family(family: "Family") -> None:
+    @classmethod
+    def check_family(cls, family: Family) -> None:
         """Refuse a family that cannot be judged.
 
         Raises:
             ConfigError: it has other constituents, or values that the scorer does not know.
         """
         constituents = [constituent.name for constituent in family.constituents]
-        if frozenset(constituents) not in _JUDGES:
-            known = "; ".join(", ".join(sorted(names)) for names in _JUDGES)
+        if frozenset(constituents) not in _LOOKS:
+            known = "; ".join(", ".join(sorted(names)) for names in _LOOKS)
             raise ConfigError(
                 f"the pixels scorer cannot judge the constituents {', '.join(constituents)} of {family.name!r};"
                 f" it knows {known}: choose another scorer"
@@ -89,38 +88,42 @@ class PixelScorer:
                     what = f"{constituent.name} for the pixels scorer"
                     raise ConfigError(unknown(what, value, allowed))
 
-    def score(self, image: "Image", task: "Task", image_index: int = 0) -> Verdict:
-        """The verdict on one picture, with every constituent.
-
-        Two objects of a picture have no order: they are given to the two asked for in the way that
-        makes most constituents right.
-
-        Args:
-            image: any mode and any square size; it is reduced to 64 x 64.
-            task: a task of a family that `check_family` lets through.
-            image_index: copied to the verdict.
-        """
-        asked = task.values
-        judge = _JUDGES[frozenset(asked)]
-        if image.width != image.height:
-            reason = f"the picture is {image.width} x {image.height}; only square ones are judged"
-            return Verdict(task.id, image_index, "unscored", reason, dict.fromkeys(asked))
-        try:
-            found = find_objects(image)
-            count = 2 if judge is _judge_pair else 1
-            if len(found) != count:
-                raise Malformed(f"{len(found)} objects instead of {count}")
-        except Malformed as malformed:
-            return Verdict(task.id, image_index, "malformed", str(malformed), dict.fromkeys(asked))
-        seen = judge(found, asked)
-        right = {name: seen[name] == asked[name] for name in asked}
-        if all(right.values()):
-            return Verdict(task.id, image_index, "right", "all as asked", {**right})
-        reason = ", ".join(f"{n} is {seen[n]} not {asked[n]}" for n in asked if not right[n])
-        return Verdict(task.id, image_index, "wrong", reason, {**right})
+    def score(self, images: "Sequence[Image]", tasks: Sequence[Task]) -> list[Verdict]:
+        """The verdict on each picture; see `judge`."""
+        return [judge(image, task) for image, task in zip(images, tasks, strict=True)]
 
 
-def find_objects(image: "Image") -> list[Found]:
+def judge(image: "Image", task: Task) -> Verdict:
+    """The verdict on one picture, with every constituent.
+
+    Two objects of a picture have no order: they are matched with the two of the task in the way that
+    makes most constituents right.
+
+    Args:
+        image: any mode and any square size; it is reduced to 64 x 64.
+        task: a task of a family that `PixelScorer.check_family` lets through.
+    """
+    look = _LOOKS[frozenset(task.values)]
+    if image.width != image.height:
+        reason = f"the picture is {image.width} x {image.height}; only square ones are judged"
+        return Verdict.unscored(task, reason)
+    try:
+        objects = find_objects(image)
+        count = 2 if look is _look_at_pair else 1
+        if len(objects) != count:
+            raise Malformed(f"{len(objects)} objects instead of {count}")
+    except Malformed as malformed:
+        return Verdict("malformed", str(malformed), dict.fromkeys(task.values))
+    seen = look(objects, task.values)
+    right = {name: seen[name] == value for name, value in task.values.items()}
+    if all(right.values()):
+        return Verdict("right", "all as asked", {**right})
+    wrong = [name for name in right if not right[name]]
+    reason = ", ".join(f"{name} is {seen[name]} not {task.values[name]}" for name in wrong)
+    return Verdict("wrong", reason, {**right})
+
+
+def find_objects(image: "Image") -> list[SeenObject]:
     """The clean objects of a picture, from left to right and top to bottom in scanning order.
 
     Raises:
@@ -136,11 +139,11 @@ def find_objects(image: "Image") -> list[Found]:
     areas = np.bincount(labels.ravel())[1:]
     if np.any((areas >= SPECK) & (areas < SMALLEST)):
         raise Malformed("debris beside the objects")
-    found = []
+    objects: list[SeenObject] = []
     for index, (rows, columns) in enumerate(ndimage.find_objects(labels)):
         if areas[index] >= SMALLEST:
-            found.append(_measure(picture, ground, labels == index + 1, (rows, columns)))
-    return found
+            objects.append(_measure(picture, ground, labels == index + 1, (rows, columns)))
+    return objects
 
 
 def _reduce(image: "Image") -> Array:
@@ -154,7 +157,7 @@ def _reduce(image: "Image") -> Array:
 
 def _measure(
     picture: Array, ground: Array, region: NDArray[np.bool_], box: tuple[slice, slice]
-) -> Found:
+) -> SeenObject:
     """Colour, shape, place and size of one region.
 
     Args:
@@ -187,7 +190,7 @@ def _measure(
     shape, overlap = _best_shape(share, x - columns.start, y - rows.start, area)
     if overlap < OVERLAP:
         raise Malformed(f"a {color} object has no known shape (overlap {overlap:.2f}, {shape})")
-    return Found(color, shape, x, y, float(np.sqrt(area / shapes.unit_area(shape))), overlap)
+    return SeenObject(color, shape, x, y, float(np.sqrt(area / shapes.unit_area(shape))), overlap)
 
 
 def _nearest_color(shade: Array) -> str:
@@ -235,16 +238,16 @@ def _template(shape: str, quarter_x: int, quarter_y: int, quarter_radius: int) -
     return template
 
 
-def _judge_pair(found: list[Found], asked: Mapping[str, str]) -> dict[str, str]:
+def _look_at_pair(objects: list[SeenObject], values: Mapping[str, str]) -> dict[str, str]:
     """What is seen for each constituent, objects matched so that most constituents are right."""
     options = []
-    for first, second in (found, found[::-1]):
+    for first, second in (objects, objects[::-1]):
         seen = {"color1": first.color, "shape1": first.shape, "relation": _relation(first, second)}
         options.append(seen | {"color2": second.color, "shape2": second.shape})
-    return max(options, key=lambda seen: sum(seen[name] == asked[name] for name in asked))
+    return max(options, key=lambda seen: sum(seen[name] == values[name] for name in values))
 
 
-def _relation(first: Found, second: Found) -> str:
+def _relation(first: SeenObject, second: SeenObject) -> str:
     dx, dy = second.x - first.x, second.y - first.y
     if abs(dx) > DOMINANCE * abs(dy):
         return "left of" if dx > 0 else "right of"
@@ -253,8 +256,8 @@ def _relation(first: Found, second: Found) -> str:
     return "diagonal"
 
 
-def _judge_single(found: list[Found], asked: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001
-    (thing,) = found
+def _look_at_single(objects: list[SeenObject], values: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001
+    (thing,) = objects
     anchors = {n: np.hypot(thing.x - x, thing.y - y) for n, (x, y) in shapes.POSITIONS.items()}
     nearest = min(anchors, key=lambda name: float(anchors[name]))
     position = nearest if anchors[nearest] <= POSITION_TOLERANCE else "elsewhere"
@@ -262,10 +265,10 @@ def _judge_single(found: list[Found], asked: Mapping[str, str]) -> dict[str, str
     return {"color": thing.color, "shape": thing.shape, "size": size, "position": position}
 
 
-Judge = Callable[[list[Found], Mapping[str, str]], dict[str, str]]
-_JUDGES: dict[frozenset[str], Judge] = {
-    frozenset(("color1", "shape1", "relation", "color2", "shape2")): _judge_pair,
-    frozenset(("color", "shape", "size", "position")): _judge_single,
+Look = Callable[[list[SeenObject], Mapping[str, str]], dict[str, str]]
+_LOOKS: dict[frozenset[str], Look] = {
+    frozenset(("color1", "shape1", "relation", "color2", "shape2")): _look_at_pair,
+    frozenset(("color", "shape", "size", "position")): _look_at_single,
 }
 _KNOWN: dict[str, Collection[str]] = {
     "color": shapes.PALETTE,

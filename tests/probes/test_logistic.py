@@ -11,7 +11,7 @@ from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.probes.decodability import accuracy
 from t2iprobe.probes.folds import check_groups, fold_report
 from t2iprobe.probes.logistic import MAX_C, FitInfo, Logistic, ProbeWarning, report_fits
-from t2iprobe.registry import PROBES, resolve
+from t2iprobe.registry import PROBES, probe
 
 
 def classes(n: int = 120, d: int = 6, c: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -152,6 +152,6 @@ def test_bad_input():
 def test_both_probes_are_found_by_name():
     X, Y, folds = classes()
     for name in PROBES:
-        out = resolve("probe", PROBES, name)(X, Y, folds, ["color1"] * 3)
+        out = probe(name)(X, Y, folds, ["color1"] * 3)
         assert out.predictions.shape == Y.shape
         assert out.r2(Y)["color1"].value > 0.2

@@ -110,7 +110,7 @@ def test_stock_diffusers_makes_what_the_prompt_says(name: str) -> None:
     tasks = [family.task(family.scenes()[i]) for i in frequent]
     generators = [seeding.generator("zoo", task.id) for task in tasks]
     images = pipe([task.prompt for task in tasks], generator=generators, **card.call).images
-    verdicts = [PixelScorer().score(i, t) for i, t in zip(images, tasks, strict=True)]
+    verdicts = PixelScorer().score(images, tasks)
     assert sum(verdict.outcome == "right" for verdict in verdicts) >= 7
 
 

@@ -15,7 +15,7 @@ from zoo_training.loop import Schedule, Trainer
 from zoo_training.recipes import RECIPES
 
 from t2iprobe.families.reading import load_family
-from t2iprobe.scorers.verdict import Verdict
+from t2iprobe.scorers.base import Verdict
 
 
 def test_every_word_of_the_families_is_one_token() -> None:
@@ -168,7 +168,7 @@ def test_an_interrupted_training_ends_like_an_unbroken_one(tmp_path: Path) -> No
 def test_figures_count_and_compare_with_the_binomial() -> None:
     def verdicts(counts: list[int]) -> list[Verdict]:
         rows = [["right"] * k + ["wrong"] * (4 - k) for k in counts]
-        return [Verdict("t", i, outcome, "", {}) for row in rows for i, outcome in enumerate(row)]
+        return [Verdict(outcome, "", {}) for row in rows for outcome in row]
 
     apart = evaluate.figures(verdicts([4, 4, 0, 0]))
     assert (apart.success, apart.wrong, apart.malformed) == (0.5, 8, 0)
