@@ -121,21 +121,22 @@ def canvases(model: Any) -> Iterator[dict[str, int]]:
 
 def streams(found: Any, there: dict[str, Any]) -> tuple[str, str]:
     """The denoisers' streams, and where a constituent's own tokens are pooled."""
-    from t2iprobe.runs.shards import Key
+    from t2iprobe.places import Place
 
-    keys = [Key.parse(text) for text in there]
-    inside = [key for key in keys if key.site.split(".")[0] in found.denoisers]
-    blocks = [key for key in inside if not key.site.endswith(".conditioning")]
-    places = {
-        "e": [key for key in keys if key not in inside],
-        "c": [key for key in inside if key not in blocks],
-        "t": [key for key in blocks if key.stream == "text"],
+    read = [Place.parse(text) for text in there]
+    inside = [place for place in read if place.site.component in found.denoisers]
+    blocks = [place for place in inside if not place.site.is_conditioning]
+    parts = {
+        "e": [place for place in read if place not in inside],
+        "c": [place for place in inside if place not in blocks],
+        "t": [place for place in blocks if place.site.stream == "text"],
     }
     spans = {
-        p: [k for k in of if k.span and there[k.text].isfinite().all()] for p, of in places.items()
+        part: [p for p in of if p.constituent and there[str(p)].isfinite().all()]
+        for part, of in parts.items()
     }
-    words = " ".join(place for place, of in spans.items() if of) or "–"
-    return distinct(sorted(key.stream for key in blocks)), words
+    words = " ".join(part for part, of in spans.items() if of) or "–"
+    return distinct(sorted(place.site.stream for place in blocks)), words
 
 
 def values_agree(model: Any, family: str, there: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from t2iprobe.calibration.tokens import Segment
 from t2iprobe.calibration.trace import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model, forward_names, timestep_name
-from t2iprobe.models.sites import CONDITIONING, Site, Stream
+from t2iprobe.places import CONDITIONING, Site, Stream
 
 
 class StateWeights:

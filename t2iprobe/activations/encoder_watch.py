@@ -11,7 +11,7 @@ from t2iprobe.activations.pooling import pool_tokens, text_weights
 from t2iprobe.calibration.outputs import pick
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.tokens import PromptTokens, Span, TokenReader
-from t2iprobe.models.sites import Site
+from t2iprobe.places import Site
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from t2iprobe.calibration.schedule import step_timesteps
 from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.hooks import is_compiled, unwrap
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import CONDITIONING, Site, denoiser_blocks, select_sites
+from t2iprobe.models.sites import denoiser_blocks, select_sites
+from t2iprobe.places import CONDITIONING, Site
 
 DEFAULT_AT = (0.0, 0.25, 0.5, 0.75, 1.0)
 

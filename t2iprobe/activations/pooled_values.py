@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2iprobe.models.sites import Site
+from t2iprobe.places import Place, Site
 
 Rows = dict[str, slice]
 """Pooling name -> its rows among the pooled values."""
@@ -58,7 +58,7 @@ class PooledValues:
                     own[name] = piece
         order = {site: index for index, site in enumerate(sites)}
         return {
-            f"{site}/{name}{'' if step is None else f'@{step}'}": piece
+            str(Place(site, name, step)): piece
             for site, step in sorted(found, key=lambda key: (order[key[0]], _number(key[1])))
             for name, piece in found[site, step].items()
         }

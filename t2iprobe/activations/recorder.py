@@ -16,7 +16,7 @@ from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import SiteError
 from t2iprobe.models.hooks import Before, HookSet
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import CONDITIONING, Site
+from t2iprobe.places import CONDITIONING, Site
 
 
 class BatchRecorder:

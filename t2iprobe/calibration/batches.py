@@ -11,7 +11,7 @@ from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.trace import Event
 from t2iprobe.models.calling import field_of
 from t2iprobe.models.kinds import IMAGE_FIELDS
-from t2iprobe.models.sites import Stream
+from t2iprobe.places import Stream
 
 _NEAR = 0.1
 """Relative distance that rounding stays below, also in half precision; another slice of tokens is far beyond."""

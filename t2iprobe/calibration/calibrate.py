@@ -25,7 +25,7 @@ from t2iprobe.calibration.trial import SHORT_STEPS, image_size, rehearse, short_
 from t2iprobe.errors import SiteError
 from t2iprobe.models.calling import asked_steps, images_of
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import CONDITIONING
+from t2iprobe.places import CONDITIONING
 
 
 @dataclass

@@ -40,7 +40,7 @@ from t2iprobe.calibration.streams import ALL, Geometry, Reading
 from t2iprobe.calibration.tokens import Segment
 from t2iprobe.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
 from t2iprobe.errors import SiteError
-from t2iprobe.models.sites import CONDITIONING, Stream
+from t2iprobe.places import CONDITIONING, Stream
 
 
 @dataclass

@@ -17,7 +17,7 @@ from t2iprobe.calibration.places import ordered, place
 from t2iprobe.calibration.samples import Tokens, equal, likeness
 from t2iprobe.calibration.streams import ALL, Geometry, Layout, Reading, bounds
 from t2iprobe.calibration.trace import Event, Print
-from t2iprobe.models.sites import Stream
+from t2iprobe.places import Stream
 
 _PAD = 32
 """Some families pad image and text to a multiple of this."""

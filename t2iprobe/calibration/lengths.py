@@ -12,7 +12,7 @@ from t2iprobe.calibration.trace import Call, Trace, Tracer, turn_states
 from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.calling import call_pipeline
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import Stream
+from t2iprobe.places import Stream
 
 LONG = " and ".join([*PROMPTS] * 3)
 """A prompt several times as long as the others: longer than what texts are padded to multiples of."""

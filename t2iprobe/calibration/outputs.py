@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from t2iprobe.errors import SiteError
-from t2iprobe.models.sites import Site
+from t2iprobe.places import Site
 
 
 def _step(value: Any, part: str) -> Any:

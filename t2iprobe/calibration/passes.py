@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.trace import Event
-from t2iprobe.models.sites import Stream
+from t2iprobe.places import Stream
 
 Readings = dict[str, dict[Stream, Reading]]
 

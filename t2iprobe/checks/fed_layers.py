@@ -18,7 +18,7 @@ from t2iprobe.calibration.trial import PROMPTS, SHORT_STEPS
 from t2iprobe.models.calling import call_pipeline
 from t2iprobe.models.hooks import Before, HookSet
 from t2iprobe.models.model import Model, forward_names
-from t2iprobe.models.sites import Site
+from t2iprobe.places import Site
 
 States = dict[str, Tensor]
 """Token states that denoisers are given in their first calls, by denoiser, argument and row."""

@@ -24,7 +24,7 @@ from t2iprobe.errors import T2IProbeError
 from t2iprobe.models.calling import asked_steps, call_pipeline, images_of
 from t2iprobe.models.failures import CALL_ERRORS
 from t2iprobe.models.model import Model
-from t2iprobe.models.sites import Stream
+from t2iprobe.places import Stream
 
 SMALL = (192, 384)
 """Height and width of the trial calls. Codecs and patches of all families divide them, into numbers of tokens that need

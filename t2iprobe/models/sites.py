@@ -1,31 +1,13 @@
 """Where activations can be read, found from the shape of the module tree."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
 
 from torch import nn
 
 from t2iprobe.errors import SiteError, unknown
 from t2iprobe.models.hooks import is_compiled
-
-Stream = Literal["image", "text"]
-
-CONDITIONING = "conditioning"
-"""Path of the site that is not a module's output but the text states the denoiser is given."""
-
-
-@dataclass(frozen=True, order=True)
-class Site:
-    """A place inside the model: component name, dotted module path in it, stream."""
-
-    component: str
-    path: str
-    stream: Stream
-
-    def __str__(self) -> str:
-        return f"{self.component}.{self.path}:{self.stream}"
+from t2iprobe.places import Site
 
 
 def _is_list(module: nn.Module) -> bool:
@@ -154,8 +136,8 @@ def default_sites(sites: Sequence[Site], denoisers: Sequence[str], limit: int = 
         denoisers: component names of the denoisers; the other components are text encoders.
         limit: the most sites to keep.
     """
-    given = [site for site in sites if site.path == CONDITIONING]
-    rest = [site for site in sites if site.path != CONDITIONING]
+    given = [site for site in sites if site.is_conditioning]
+    rest = [site for site in sites if not site.is_conditioning]
     image = [site for site in rest if site.component in denoisers and site.stream == "image"]
     text = [site for site in rest if site.component in denoisers and site.stream == "text"]
     encoded = [site for site in rest if site.component not in denoisers]

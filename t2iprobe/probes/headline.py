@@ -10,15 +10,19 @@ over.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Integer
 
 from t2iprobe.probes.decodability import TaskDecodability
 
+Candidate = TypeVar("Candidate")
+"""What stands for a candidate, such as its name or its `t2iprobe.places.Place`."""
+
 
 @dataclass(frozen=True)
-class Headline:
+class Headline(Generic[Candidate]):
     """The chosen site and its value.
 
     Attributes:
@@ -31,8 +35,8 @@ class Headline:
         reason: why `r2` is undefined.
     """
 
-    site: str | None
-    other_site: str | None
+    site: Candidate | None
+    other_site: Candidate | None
     r2: float
     r2_second: float
     r2_first: float
@@ -40,7 +44,7 @@ class Headline:
     reason: str = ""
 
 
-def choose_headline(r2: Mapping[str, tuple[float, float]]) -> Headline:
+def choose_headline(r2: Mapping[Candidate, tuple[float, float]]) -> Headline[Candidate]:
     """The headline site from the R2 of every candidate on both halves of the folds.
 
     Example:
@@ -53,8 +57,8 @@ def choose_headline(r2: Mapping[str, tuple[float, float]]) -> Headline:
         return Headline(
             None, None, nan, nan, nan, 0, f"none of {len(r2)} candidates is defined on both halves"
         )
-    site = max(defined, key=lambda name: defined[name][0])
-    other = max(defined, key=lambda name: defined[name][1])
+    site = max(defined, key=lambda candidate: defined[candidate][0])
+    other = max(defined, key=lambda candidate: defined[candidate][1])
     second, first = defined[site][1], defined[other][0]
     return Headline(site, other, (second + first) / 2, second, first, len(defined))
 

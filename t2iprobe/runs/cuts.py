@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from t2iprobe.places import Place
 from t2iprobe.runs.outcomes import slots_behind
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.shards import Key
 from t2iprobe.runs.targets import Targets
 
 
@@ -51,12 +51,11 @@ class Cuts:
         self._names = {name for found in encoders.values() for name in found.get("tokens", {})}
         self._of = cache(self._look_up)
 
-    def of(self, key: Key) -> Lost:
-        """What is lost at a site; nothing in the streams of a denoiser."""
-        if key.component in self._names:
-            return self._of((key.component,))
-        received = key.site.endswith(".conditioning")
-        return self._of(tuple(sorted(self._names)) if received else ())
+    def of(self, place: Place) -> Lost:
+        """What is lost at a place; nothing in the streams of a denoiser."""
+        if place.site.component in self._names:
+            return self._of((place.site.component,))
+        return self._of(tuple(sorted(self._names)) if place.site.is_conditioning else ())
 
     def _look_up(self, encoders: tuple[str, ...]) -> Lost:
         """What all of some encoders lost."""

@@ -21,12 +21,13 @@ from threadpoolctl import threadpool_limits
 
 from t2iprobe import registry
 from t2iprobe.activations.generate import GeneratedBatch
+from t2iprobe.places import Place
 from t2iprobe.runs.array import probe
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.folder import intact_png
 from t2iprobe.runs.outcomes import draws
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.shards import Key, write_shard
+from t2iprobe.runs.shards import write_shard
 from t2iprobe.runs.targets import Targets
 from t2iprobe.stats import spearman
 
@@ -70,7 +71,7 @@ def foretell(
         n_tasks: the most tasks that are worth timing.
     """
     import_s = _timed(_warm_up)
-    keys = {Key.parse(text): int(a.shape[1]) for text, a in sample.activations.items()}
+    keys = {Place.parse(text): int(a.shape[1]) for text, a in sample.activations.items()}
     groups = _targets(drawn, config, 1).groups
     n_codings = len({group.coding for group in groups})
     each_image, to_load = _score(sample, drawn, config)
@@ -146,12 +147,12 @@ def _read(sample: GeneratedBatch) -> float:
         return _timed(read) / len(keys)
 
 
-def _probe(keys: dict[Key, int], targets: Targets, config: RunConfig) -> float:
+def _probe(keys: dict[Place, int], targets: Targets, config: RunConfig) -> float:
     """Seconds to probe every array, in as many threads as the stage uses."""
     predict = registry.probe(config.probe)
     random = np.random.default_rng(0)
-    kinds = Counter((width, key.span is not None) for key, width in keys.items())
-    spans = {key.span is not None: key.span for key in keys}
+    kinds = Counter((width, key.constituent is not None) for key, width in keys.items())
+    spans = {key.constituent is not None: key.constituent for key in keys}
     with threadpool_limits(1):
         work, alone = {}, {}
         for width, spanned in kinds:
@@ -178,13 +179,13 @@ def _correlate(n_tasks: int, n_groups: int, config: RunConfig) -> float:
     return n_groups * _timed(lambda: spearman(x[0], x[1], **draws(config)))
 
 
-def _report(keys: Sequence[Key], n_groups: int, n_codings: int) -> tuple[float, int]:
+def _report(keys: Sequence[Place], n_groups: int, n_codings: int) -> tuple[float, int]:
     """Seconds and bytes of the report: a heat map for each group and coding, a sheet for each coding."""
     from t2iprobe.report import figures, style
     from t2iprobe.report.layers import HeatGrid
 
-    image = [key for key in keys if key.stream == "image"]
-    sites = tuple(sorted({key.site for key in image}))
+    image = [key for key in keys if key.site.stream == "image"]
+    sites = tuple(sorted({key.site.module for key in image}))
     steps = tuple(sorted({key.step or 0 for key in image}))
     values = tuple(tuple(0.5 for _ in steps) for _ in sites)
     grid = HeatGrid("", "", sites, steps, dict.fromkeys(steps), values, None, None)

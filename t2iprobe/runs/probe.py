@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from t2iprobe import registry
 from t2iprobe.errors import DataError
+from t2iprobe.places import Place
 from t2iprobe.probes.controls import SHUFFLED, bag_of_words
 from t2iprobe.probes.crossfit import CrossPredict
 from t2iprobe.probes.decodability import TaskDecodability
@@ -26,7 +27,7 @@ from t2iprobe.runs.cuts import Cuts
 from t2iprobe.runs.folder import Row, RunFolder, write_json, write_table
 from t2iprobe.runs.progress import bar
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.shards import ActivationReader, Key
+from t2iprobe.runs.shards import ActivationReader
 from t2iprobe.runs.targets import ALL, Targets
 
 Result = TypeVar("Result")
@@ -46,19 +47,20 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     predict = registry.probe(config.probe)
     cuts = Cuts(drawn, reader.encoders, targets)
     rows: list[Row] = []
-    halves: dict[str, dict[Key, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
+    halves: dict[str, dict[Place, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
 
-    def work(key: Key) -> tuple[list[Row], tuple[float, float]]:
-        probed = probe(reader.read(key), targets, key.span, predict, cuts.of(key))
+    def work(place: Place) -> tuple[list[Row], tuple[float, float]]:
+        lost = cuts.of(place)
+        probed = probe(reader.read(place), targets, place.constituent, predict, lost)
         return probed.rows, _halves(probed, targets, drawn.family.headline)
 
-    with bar("probe", len(reader.keys), "arrays") as progress:
-        for key, (found, pair) in _in_threads(work, reader.keys):
-            rows += [_place(key) | {"timestep": reader.timestep(key)} | row for row in found]
-            if key.stream == "image":
-                halves["denoiser"][key] = pair
-            elif key.in_text_encoder and key.span is None:
-                halves["text encoder"][key] = pair
+    with bar("probe", len(reader.places), "arrays") as progress:
+        for place, (probed, pair) in _in_threads(work, reader.places):
+            rows += [place.columns() | {"timestep": reader.timestep(place)} | row for row in probed]
+            if place.site.stream == "image":
+                halves["denoiser"][place] = pair
+            elif place.in_text_encoder and place.constituent is None:
+                halves["text encoder"][place] = pair
             progress.advance()
     if not halves["denoiser"]:
         raise DataError(
@@ -68,15 +70,17 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     _write_headline(folder, drawn, reader, targets, halves, predict, _why_no_encoder(rows, drawn))
 
 
-def _in_threads(work: Callable[[Key], Result], keys: list[Key]) -> Iterator[tuple[Key, Result]]:
-    """Each key with the result of the work on it, in order; one thread a core.
+def _in_threads(
+    work: Callable[[Place], Result], places: list[Place]
+) -> Iterator[tuple[Place, Result]]:
+    """Each place with the result of the work on it, in order; one thread a core.
 
     The matrices are small: LAPACK's own threads would leave cores idle.
     """
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from zip(keys, pool.map(work, keys), strict=True)
+        yield from zip(places, pool.map(work, places), strict=True)
 
 
 def _halves(probed: Probed, targets: Targets, coding: str) -> tuple[float, float]:
@@ -93,23 +97,12 @@ def _in_first_half(tasks: TaskDecodability, targets: Targets) -> NDArray[np.bool
     return np.array([half[task] for task in tasks.tasks], dtype=bool)
 
 
-def _place(key: Key) -> Row:
-    pooling = "span" if key.span else key.pooling
-    return {
-        "site": key.site,
-        "component": key.component,
-        "stream": key.stream,
-        "pooling": pooling,
-        "step": key.step,
-    }
-
-
 def _write_headline(
     folder: RunFolder,
     drawn: RunTasks,
     reader: ActivationReader,
     targets: Targets,
-    halves: dict[str, dict[Key, tuple[float, float]]],
+    halves: dict[str, dict[Place, tuple[float, float]]],
     predict: CrossPredict,
     no_encoder: str | None,
 ) -> None:
@@ -118,11 +111,10 @@ def _write_headline(
     `halves` are R2 of every candidate on both halves of the folds, `no_encoder` why no site of a text encoder has any,
     where that is known.
     """
-    keys = {key.text: key for key in reader.keys}
-    chosen = choose_headline({key.text: pair for key, pair in halves["denoiser"].items()})
+    chosen = choose_headline(halves["denoiser"])
     if chosen.site is None or chosen.other_site is None:
         raise DataError(f"no headline site: {chosen.reason}; draw more tasks with --tasks")
-    encoder = choose_headline({key.text: pair for key, pair in halves["text encoder"].items()})
+    encoder = choose_headline(halves["text encoder"])
     words, _ = bag_of_words([task.prompt for task in drawn.tasks])
     by_task = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
     bag = probe(words.astype(np.float32), by_task, None, predict)
@@ -130,17 +122,18 @@ def _write_headline(
         folder.path / "headline.json",
         {
             "coding": drawn.family.headline,
-            "denoiser": _describe(chosen, keys),
-            "text_encoder": _describe(encoder, keys, no_encoder),
+            "denoiser": _describe(chosen),
+            "text_encoder": _describe(encoder, no_encoder),
             "bag_of_words": {r["coding"]: r["r2"] for r in bag.rows if r["constituent"] == ALL},
         },
     )
     names = [group.name for group in targets.groups]
     fits = {
-        text: probe(reader.read(keys[text]), targets, None, predict).tasks(names)
-        for text in (chosen.site, chosen.other_site)
+        place: probe(reader.read(place), targets, None, predict).tasks(names)
+        for place in (chosen.site, chosen.other_site)
     }
-    write_table(folder.path / "decodability.parquet", _task_rows(fits, chosen, targets))
+    at_site, at_other = fits[chosen.site], fits[chosen.other_site]
+    write_table(folder.path / "decodability.parquet", _task_rows(at_site, at_other, targets))
 
 
 def _why_no_encoder(rows: list[Row], drawn: RunTasks) -> str | None:
@@ -156,20 +149,20 @@ def _why_no_encoder(rows: list[Row], drawn: RunTasks) -> str | None:
     return reasons[0] if reasons else None
 
 
-def _describe(chosen: Headline, keys: dict[str, Key], why: str | None = None) -> Row:
+def _describe(chosen: Headline[Place], why: str | None = None) -> Row:
     if chosen.site is None:
         return {"site": None, "r2": None, "reason": why or chosen.reason}
-    key = keys[chosen.site]
-    return _place(key) | {
+    return chosen.site.columns() | {
         "r2": chosen.r2,
-        "other": None if chosen.other_site is None else _place(keys[chosen.other_site]),
+        "other": None if chosen.other_site is None else chosen.other_site.columns(),
         "n_candidates": chosen.n_candidates,
     }
 
 
-def _task_rows(fits: dict[str, TaskDecodability], chosen: Headline, targets: Targets) -> list[Row]:
+def _task_rows(
+    at_site: TaskDecodability, at_other: TaskDecodability, targets: Targets
+) -> list[Row]:
     """One row for each task and group. A task is valued at the site that was chosen on the other half of the folds."""
-    at_site, at_other = fits[str(chosen.site)], fits[str(chosen.other_site)]
     first = _in_first_half(at_site, targets)
     names = {(g.coding, g.constituent): [g.name] for g in targets.groups}
     names |= {(g.coding, ALL): targets.of_coding(g.coding) for g in targets.groups}

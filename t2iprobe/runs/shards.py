@@ -1,10 +1,6 @@
-"""Activations on disk: one shard a batch, one key a site, pooling and step.
-
-Key: "<component>.<module path>:<stream>/<pooling>@<step>"; a text encoder has no step.
-"""
+"""Activations on disk: one shard a batch, one array a place, whose spelling is its key."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,64 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from t2iprobe.errors import DataError
+from t2iprobe.places import Place
 from t2iprobe.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_KEY = re.compile(r"(?P<site>[^:]+):(?P<stream>[a-z]+)/(?P<pooling>[^@]+?)(?:@(?P<step>\d+))?")
-
-
-@dataclass(frozen=True)
-class Key:
-    """What one array of activations is.
-
-    Attributes:
-        site: component and module path, joined by dots.
-        stream: image or text.
-        pooling: mean, grid, eot, or span-<constituent>.
-        step: index into the denoising schedule; None where there are no steps.
-    """
-
-    text: str
-    site: str
-    stream: str
-    pooling: str
-    step: int | None
-
-    @classmethod
-    def parse(cls, text: str) -> "Key":
-        """Split a key.
-
-        Raises:
-            DataError: the text is no key.
-        """
-        match = _KEY.fullmatch(text)
-        if match is None:
-            raise DataError(f"{text!r} is no activation key: SITE:STREAM/POOLING@STEP is meant")
-        step = match["step"]
-        return cls(
-            text,
-            match["site"],
-            match["stream"],
-            match["pooling"],
-            None if step is None else int(step),
-        )
-
-    @property
-    def component(self) -> str:
-        """The pipeline component the site is in."""
-        return self.site.partition(".")[0]
-
-    @property
-    def in_text_encoder(self) -> bool:
-        """Whether the site is inside a text encoder, not what a denoiser receives from it."""
-        return self.step is None and not self.site.endswith(".conditioning")
-
-    @property
-    def span(self) -> str | None:
-        """The constituent whose own tokens were pooled; None for other poolings."""
-        return self.pooling.removeprefix("span-") if self.pooling.startswith("span-") else None
 
 
 @dataclass(frozen=True)
@@ -146,7 +89,7 @@ def read_index(folder: RunFolder) -> list[Entry]:
 
 
 class ActivationReader:
-    """Reads one key at a time from all shards, so that memory holds one array, not all."""
+    """Reads one place at a time from all shards, so that memory holds one array, not all."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.shards = folder.shards()
@@ -170,10 +113,10 @@ class ActivationReader:
         """Every image, in row order."""
         return [Entry(*row) for facts in self._facts for row in facts["entries"]]
 
-    def timestep(self, key: Key) -> float | None:
-        """The scheduler's value at the step of a key; None where there is no step."""
+    def timestep(self, place: Place) -> float | None:
+        """The scheduler's value at the step of a place; None where there is no step."""
         stored: dict[str, dict[str, float]] = self._facts[0]["timesteps"]
-        return stored.get(key.component, {}).get(str(key.step))
+        return stored.get(place.site.component, {}).get(str(place.step))
 
     @property
     def encoders(self) -> dict[str, dict[str, Any]]:
@@ -183,22 +126,19 @@ class ActivationReader:
         }
 
     @cached_property
-    def keys(self) -> list[Key]:
-        """Every key that all shards have, sorted by site and step."""
+    def places(self) -> list[Place]:
+        """Every place that all shards have, in order of site and step."""
         from safetensors import safe_open
 
         common: set[str] | None = None
         for shard in self.shards:
             with safe_open(shard, framework="np") as file:
-                found = set(file.keys())
-            common = found if common is None else common & found
-        parsed = [Key.parse(text) for text in common or ()]
-        return sorted(
-            parsed, key=lambda k: (k.site, k.stream, k.pooling, -1 if k.step is None else k.step)
-        )
+                keys = set(file.keys())
+            common = keys if common is None else common & keys
+        return sorted(map(Place.parse, common or ()), key=lambda place: place.order)
 
-    def read(self, key: Key) -> NDArray[np.float32]:
-        """(n images, d) activations of one key.
+    def read(self, place: Place) -> NDArray[np.float32]:
+        """(n images, d) activations of one place.
 
         Raises:
             DataError: the shards do not agree on the width.
@@ -208,10 +148,10 @@ class ActivationReader:
         parts = []
         for shard in self.shards:
             with safe_open(shard, framework="np") as file:
-                parts.append(file.get_tensor(key.text).astype(np.float32))
+                parts.append(file.get_tensor(str(place)).astype(np.float32))
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
             raise DataError(
-                f"{key.text} has several widths {sorted(widths)}: images of one size are needed"
+                f"{place} has several widths {sorted(widths)}: images of one size are needed"
             )
         return np.concatenate(parts)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from worded_run import CONFIG, SITES, encoders, written
 
+from t2iprobe.places import Place
 from t2iprobe.probes.crossfit import cross_predict
 from t2iprobe.runs import report
 from t2iprobe.runs import run_tasks as drawing
@@ -13,7 +14,6 @@ from t2iprobe.runs.array import probe as probe_one
 from t2iprobe.runs.cuts import Cuts
 from t2iprobe.runs.folder import Row, read_json, read_table
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.shards import Key
 from t2iprobe.runs.targets import ALL, Targets
 
 
@@ -23,7 +23,7 @@ def drawn() -> RunTasks:
 
 
 def row_of(rows: list[Row], site: str, coding: str, constituent: str) -> Row:
-    key = Key.parse(site)
+    key = Place.parse(site)
     wanted = (key.site, key.stream, coding, constituent)
     (row,) = [r for r in rows if (r["site"], r["stream"], r["coding"], r["constituent"]) == wanted]
     return row
@@ -99,7 +99,7 @@ def test_tasks_that_lost_it_are_left_out_and_counted(tmp_path: Path, drawn: RunT
 def test_too_few_tasks_left_are_said_to_be_so(drawn: RunTasks) -> None:
     lost = {task.id: {"text_encoder": ["color2"]} for task in drawn.tasks[2:]}
     targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
-    found = Cuts(drawn, encoders(drawn, lost), targets).of(Key.parse(SITES[0]))
+    found = Cuts(drawn, encoders(drawn, lost), targets).of(Place.parse(SITES[0]))
     X = np.random.default_rng(0).standard_normal((48, 4), dtype=np.float32)
     rows = probe_one(X, targets, None, cross_predict, found).rows
     (row,) = [r for r in rows if (r["coding"], r["constituent"]) == ("slot", "color2")]
@@ -113,7 +113,7 @@ def test_in_the_scene_coding_the_wording_decides_what_is_lost(drawn: RunTasks) -
     """The left object is named second in "a red circle right of a blue square"."""
     lost = {task.id: {"text_encoder": ["color2"]} for task in drawn.tasks}
     targets = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
-    found = Cuts(drawn, encoders(drawn, lost), targets).of(Key.parse(SITES[0]))
+    found = Cuts(drawn, encoders(drawn, lost), targets).of(Place.parse(SITES[0]))
     canonical = np.array([task.is_canonical for task in drawn.tasks])
     assert 0 < canonical.sum() < 48
     assert np.array_equal(found.rows["scene/color2"], canonical)

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from t2iprobe.errors import DataError
 from t2iprobe.families.reading import Task, load_family
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig, resolved
 from t2iprobe.runs.correlate import correlate
 from t2iprobe.runs.folder import Row, RunFolder, read_table, write_json, write_table
 from t2iprobe.runs.outcomes import Outcomes, slots_behind
-from t2iprobe.runs.shards import Key
 from t2iprobe.runs.summary import summarise
 
 FAMILY = load_family("shapes-pair")
@@ -51,23 +49,6 @@ def test_slots_behind_a_target_group(
     values: dict[str, str], coding: str, group: str, slots: tuple[str, ...]
 ) -> None:
     assert slots_behind(FAMILY, FAMILY.task(values), coding, group) == slots
-
-
-def test_a_key_splits_into_its_parts() -> None:
-    key = Key.parse("transformer.transformer_blocks.2:image/grid@3")
-    assert (key.site, key.component, key.stream, key.pooling, key.step, key.span) == (
-        "transformer.transformer_blocks.2",
-        "transformer",
-        "image",
-        "grid",
-        3,
-        None,
-    )
-    span = Key.parse("text_encoder.encoder.layers.1:text/span-color1")
-    assert (span.step, span.span, span.in_text_encoder) == (None, "color1", True)
-    assert not Key.parse("transformer.conditioning:text/mean").in_text_encoder
-    with pytest.raises(DataError, match="no activation key"):
-        Key.parse("transformer")
 
 
 def _outcome(task_number: int, image: int) -> str:

@@ -211,7 +211,7 @@ def test_run_json_lists_the_sites_in_running_order(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "run", resolved(config))
     assert generate.run(folder, config) == "done"
     sites = folder.manifest["capture"]["sites"]
-    assert set(sites) == {key.site for key in ActivationReader(folder).keys}
+    assert set(sites) == {place.site.module for place in ActivationReader(folder).places}
     assert len(sites) == len(set(sites))
     parts = [(part, block) for part in sites for block in sites if part.startswith(f"{block}.")]
     assert parts
