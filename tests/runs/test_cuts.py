@@ -23,8 +23,8 @@ def drawn() -> RunTasks:
 
 
 def row_of(rows: list[Row], site: str, coding: str, constituent: str) -> Row:
-    key = Place.parse(site)
-    wanted = (key.site, key.stream, coding, constituent)
+    place = Place.parse(site).site
+    wanted = (place.module, place.stream, coding, constituent)
     (row,) = [r for r in rows if (r["site"], r["stream"], r["coding"], r["constituent"]) == wanted]
     return row
 
