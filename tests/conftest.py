@@ -9,6 +9,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+import stated_shapes
+
+stated_shapes.check()
 
 
 @pytest.fixture(scope="session")

@@ -261,7 +261,7 @@ QUICK = (
     [f if f in QUICK else pytest.param(f, marks=pytest.mark.slow) for f in truths.UNSEEN],
 )
 def test_values_of_other_families(tiny_model: Any, family: str) -> None:
-    """As in test_models_capture, and swapping two prompts swaps every row of every site."""
+    """As in test_recorder, and swapping two prompts swaps every row of every site."""
     model = tiny_model(family)
     got, expected = truths.compared(model, truths.UNSEEN[family])
     assert torch.allclose(got, expected, atol=1e-4)
