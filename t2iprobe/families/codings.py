@@ -40,15 +40,12 @@ class Targets:
         columns: what each column says, e.g. "color1=red", "color=red" or "color+shape=red+circle".
         constituents: for each column the group it belongs to: a constituent ("color1"), a kind
             ("color") or a pair of kinds ("color+shape").
-        exclusive: group -> True when exactly one of its columns is 1 in every row (accuracy is that
-            of the largest column), False when several can be.
     """
 
     coding: str
     matrix: Float32[np.ndarray, "n c"]
     columns: tuple[str, ...]
     constituents: tuple[str, ...]
-    exclusive: dict[str, bool]
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class _Group:
     places: tuple[tuple[str, ...], ...]
     worded: bool
 
-    def found(self, task: Task) -> Iterable[tuple[str, ...]]:
+    def combinations(self, task: Task) -> Iterable[tuple[str, ...]]:
         """The value combinations of a task at this group's places."""
         values = task.values if self.worded else task.scene
         return [tuple(values[name] for name in place) for place in self.places]
@@ -109,14 +106,13 @@ def encode(family: Family, tasks: Sequence[Task], coding: str) -> Targets:
         if task.family != family.name:
             raise DataError(f"task {task.id} is of the family {task.family!r}, not {family.name!r}")
         for group in groups:
-            for combination in group.found(task):
+            for combination in group.combinations(task):
                 matrix[row, columns[group.name, combination]] = 1.0
     return Targets(
         coding=coding,
         matrix=matrix,
         columns=tuple(f"{name}={'+'.join(combination)}" for name, combination in columns),
         constituents=tuple(name for name, _ in columns),
-        exclusive={group.name: len(group.places) == 1 for group in groups},
     )
 
 
@@ -141,7 +137,7 @@ def _vocabulary(family: Family, group: _Group) -> list[tuple[str, ...]]:
     A value that no canonical scene has ("right of") gets no column.
     """
     tasks = (task for task in family.tasks() if group.worded or task.is_canonical)
-    occurring = {combination for task in tasks for combination in group.found(task)}
+    occurring = {combination for task in tasks for combination in group.combinations(task)}
     constituents = {constituent.name: constituent for constituent in family.constituents}
     order = [constituents[name].values.index for name in group.places[0]]
     return sorted(

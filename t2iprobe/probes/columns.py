@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float
 
 from t2iprobe.errors import DataError
 
@@ -48,27 +48,3 @@ class Columns:
         """Positions of the columns of one group."""
         g = self.names.index(name)
         return [c for c, group in enumerate(self.index) if group == g]
-
-
-def usable_columns(
-    Y_train: Real[np.ndarray, "n c"], Y_test: Real[np.ndarray, "q c"], names: Sequence[str]
-) -> tuple[list[int], dict[str, str]]:
-    """Columns that vary in training and in test, and by name why each other one is dropped.
-
-    A column that is constant in training was never learned; one that is constant in test has no
-    variance to explain.
-
-    Example:
-        >>> usable_columns(np.eye(3), np.array([[1.0, 0, 1], [0, 0, 1]]), ["m0", "m1", "m2"])[1]
-        {'m1': 'constant in test (0)', 'm2': 'constant in test (1)'}
-    """
-    keep: list[int] = []
-    dropped: dict[str, str] = {}
-    for c, name in enumerate(names):
-        for part, Y in (("training", Y_train), ("test", Y_test)):
-            if np.ptp(Y[:, c]) == 0:
-                dropped[name] = f"constant in {part} ({float(Y[0, c]):g})"
-                break
-        else:
-            keep.append(c)
-    return keep, dropped

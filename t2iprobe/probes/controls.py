@@ -16,13 +16,11 @@ read against.
 
 import re
 from collections.abc import Sequence
-from math import nan
 
 import numpy as np
 from jaxtyping import Float, Real
 
 from t2iprobe.errors import DataError
-from t2iprobe.probes.decodability import Score
 from t2iprobe.seeding import derive
 
 SHUFFLED = "shuffled/"
@@ -60,13 +58,6 @@ def with_controls(
     shuffled = shuffle_between_tasks(Y, tasks, seed)
     groups = (*column_groups, *(SHUFFLED + group for group in column_groups))
     return np.concatenate([Y, shuffled], axis=1), groups
-
-
-def selectivity(r2: Score, shuffled: Score) -> Score:
-    """R2 minus that of the shuffled labels (Hewitt and Liang 2019); NaN if either is."""
-    if np.isnan(r2.value) or np.isnan(shuffled.value):
-        return Score(nan, min(r2.n, shuffled.n), r2.reason or shuffled.reason)
-    return Score(r2.value - shuffled.value, min(r2.n, shuffled.n))
 
 
 def words(prompt: str) -> list[str]:

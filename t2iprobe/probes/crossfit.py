@@ -1,22 +1,15 @@
 """Out-of-fold predictions: each row from a probe, penalty included, that never saw its fold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float, Integer, Real
+from jaxtyping import Bool, Float, Integer, Real
 
 from t2iprobe.errors import DataError
 from t2iprobe.probes.columns import Columns
-from t2iprobe.probes.decodability import (
-    Accuracy,
-    Score,
-    TaskDecodability,
-    accuracy,
-    per_task_decodability,
-    r2_by_group,
-)
+from t2iprobe.probes.decodability import TaskDecodability, per_task_decodability
 from t2iprobe.probes.folds import check_groups
 from t2iprobe.probes.selection import (
     check_alphas,
@@ -25,6 +18,9 @@ from t2iprobe.probes.selection import (
     leave_fold_out_losses,
 )
 from t2iprobe.probes.spectral import Scaler, Solver, decompose, require_finite
+
+Rows = Bool[np.ndarray, " n"]
+"""Which rows of a table are meant."""
 
 
 @dataclass(frozen=True)
@@ -58,40 +54,9 @@ class OutOfFold:
         """(n, c) what a probe that knows nothing predicts: the training mean of the row's fold."""
         return np.asarray(self.fold_means[self.folds])
 
-    def r2(
-        self, Y: Real[np.ndarray, "n c"], groups: Sequence[str] | None = None
-    ) -> dict[str, Score]:
-        """R2 of each group of columns, pooled over its columns and over all rows.
-
-        Args:
-            Y: the targets.
-            groups: other groups to score by, one name a column (whole codings, for example).
-        """
-        return r2_by_group(Y, self.predictions, self.baseline, self._groups(groups))
-
-    def accuracy(
-        self, Y: Real[np.ndarray, "n c"], groups: Sequence[str] | None = None
-    ) -> dict[str, Accuracy]:
-        """Accuracy of each group of columns; arguments as in `r2`."""
-        columns = self._groups(groups)
-        found = {}
-        for name in columns.names:
-            of_group = columns.of_group(name)
-            found[name] = accuracy(Y[:, of_group], self.predictions[:, of_group])
-        return found
-
-    def per_task(
-        self,
-        Y: Real[np.ndarray, "n c"],
-        tasks: Sequence[str],
-        groups: Sequence[str] | None = None,
-    ) -> TaskDecodability:
-        """Decodability of each task, for each group and over all columns; arguments as in `r2`."""
-        columns = self._groups(groups)
-        return per_task_decodability(Y, self.predictions, self.baseline, tasks, columns)
-
-    def _groups(self, groups: Sequence[str] | None) -> Columns:
-        return self.columns if groups is None else Columns.of(groups, self.predictions.shape[1])
+    def per_task(self, Y: Real[np.ndarray, "n c"], tasks: Sequence[str]) -> TaskDecodability:
+        """Decodability of each task, for each group and over all columns; `tasks` has the task of each row."""
+        return per_task_decodability(Y, self.predictions, self.baseline, tasks, self.columns)
 
     def typical_alpha(self) -> dict[str, float]:
         """Group -> geometric mean over folds of the chosen penalty."""
@@ -155,29 +120,54 @@ def cross_predict(
     require_finite(X, "features")
     if groups is not None:
         check_groups(folds, groups)
-    labels, fold = np.unique(folds, return_inverse=True)
-    if len(labels) < 2:
-        raise DataError(f"{len(labels)} fold: out-of-fold predictions need at least 2, better 5")
+    n_folds = len(np.unique(folds))
+    if n_folds < 2:
+        raise DataError(f"{n_folds} fold: out-of-fold predictions need at least 2, better 5")
     columns = Columns.of(column_groups, Y.shape[1])
     penalties = default_alphas(*X.shape) if alphas is None else check_alphas(alphas)
+
+    def fit(train: Rows, test: Rows) -> tuple[Float[np.ndarray, "q c"], Float[np.ndarray, " g"]]:
+        rows, mean = X[train], Y[train].mean(axis=0, dtype=np.float64)
+        scaler = Scaler.fit(rows) if standardise else Scaler.centring(rows)
+        spectrum = decompose(scaler.transform(rows), solver)
+        centred = Y[train] - mean
+        if len(penalties) == 1:
+            alpha = np.full(len(columns.names), penalties[0])
+        else:
+            losses = leave_fold_out_losses(spectrum, centred, folds[train], penalties)
+            alpha = choose(losses, columns.members, penalties)
+        shrink = 1.0 / (spectrum.values[:, None] + alpha[list(columns.index)])
+        weights = shrink * (spectrum.scores.T @ centred)
+        return spectrum.project(scaler.transform(X[test])) @ weights + mean, alpha
+
+    return by_fold(Y, folds, columns, penalties, fit)
+
+
+def by_fold(
+    Y: Real[np.ndarray, "n c"],
+    folds: Integer[np.ndarray, " n"],
+    columns: Columns,
+    alphas: Float[np.ndarray, " a"],
+    fit: Callable[[Rows, Rows], tuple[Float[np.ndarray, "q c"], Float[np.ndarray, " g"]]],
+) -> OutOfFold:
+    """Predictions of the rows of each fold by a probe that is fitted on the rows of the others.
+
+    Args:
+        Y: targets.
+        folds: fold of each row.
+        columns: the groups of target columns.
+        alphas: the penalties that are tried.
+        fit: gets which rows to train on and which to predict; gives the (q, c) predictions of the latter and the
+            (g,) penalties it chose.
+    """
+    labels, fold = np.unique(folds, return_inverse=True)
     predictions = np.empty(Y.shape)
     fold_means = np.empty((len(labels), Y.shape[1]))
     alpha = np.empty((len(labels), len(columns.names)))
     for k in range(len(labels)):
         train, test = fold != k, fold == k
-        rows = X[train]
-        scaler = Scaler.fit(rows) if standardise else Scaler.centring(rows)
-        spectrum = decompose(scaler.transform(rows), solver)
         fold_means[k] = Y[train].mean(axis=0, dtype=np.float64)
-        centred = Y[train] - fold_means[k]
-        if len(penalties) == 1:
-            alpha[k] = penalties[0]
-        else:
-            losses = leave_fold_out_losses(spectrum, centred, fold[train], penalties)
-            alpha[k] = choose(losses, columns.members, penalties)
-        shrink = 1.0 / (spectrum.values[:, None] + alpha[k][list(columns.index)])
-        weights = shrink * (spectrum.scores.T @ centred)
-        predictions[test] = spectrum.project(scaler.transform(X[test])) @ weights + fold_means[k]
+        predictions[test], alpha[k] = fit(train, test)
     return OutOfFold(
-        predictions, fold, tuple(labels.tolist()), fold_means, columns, alpha, penalties, {}
+        predictions, fold, tuple(labels.tolist()), fold_means, columns, alpha, alphas, {}
     )

@@ -25,28 +25,6 @@ class Score:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Mean of the scores that are defined, and how many are not.
-
-    Attributes:
-        value: the mean; NaN when none is defined.
-        n_used: how many scores are in it.
-        reasons: why each other one is not.
-    """
-
-    value: float
-    n_used: int
-    reasons: tuple[str, ...]
-
-
-def mean_of_defined(scores: Sequence[Score]) -> Summary:
-    """The mean over the defined scores (of folds, for example); the others are counted."""
-    defined = [score.value for score in scores if not np.isnan(score.value)]
-    reasons = tuple(score.reason or "undefined" for score in scores if np.isnan(score.value))
-    return Summary(float(np.mean(defined)) if defined else nan, len(defined), reasons)
-
-
 def r2(
     target: Real[np.ndarray, "n c"],
     prediction: Float[np.ndarray, "n c"],
@@ -80,20 +58,6 @@ def r2(
     around = mean[used] if mean.shape == target.shape else mean
     residual = float(np.square(observed - predicted).sum())
     return Score(1.0 - residual / float(np.square(observed - around).sum()), n)
-
-
-def r2_by_group(
-    target: Real[np.ndarray, "n c"],
-    prediction: Float[np.ndarray, "n c"],
-    baseline: Float[np.ndarray, "n c"],
-    columns: Columns,
-) -> dict[str, Score]:
-    """R2 of each group of columns, pooled over the columns of the group."""
-    scores = {}
-    for name in columns.names:
-        of_group = columns.of_group(name)
-        scores[name] = r2(target[:, of_group], prediction[:, of_group], baseline[:, of_group])
-    return scores
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,8 @@ class Headline(Generic[Candidate]):
     Attributes:
         site: chosen on the first half; None when no candidate is defined on both halves.
         other_site: chosen on the second half; the choice is stable when it is the same.
-        r2: mean of the two values below; NaN with a reason when undefined.
-        r2_second: value of `site` on the second half.
-        r2_first: value of `other_site` on the first half.
+        r2: mean of the value of `site` on the second half and of `other_site` on the first; NaN with a reason when
+            undefined.
         n_candidates: how many were defined on both halves.
         reason: why `r2` is undefined.
     """
@@ -38,8 +37,6 @@ class Headline(Generic[Candidate]):
     site: Candidate | None
     other_site: Candidate | None
     r2: float
-    r2_second: float
-    r2_first: float
     n_candidates: int
     reason: str = ""
 
@@ -55,12 +52,12 @@ def choose_headline(r2: Mapping[Candidate, tuple[float, float]]) -> Headline[Can
     defined = {site: pair for site, pair in r2.items() if not np.isnan(pair).any()}
     if not defined:
         return Headline(
-            None, None, nan, nan, nan, 0, f"none of {len(r2)} candidates is defined on both halves"
+            None, None, nan, 0, f"none of {len(r2)} candidates is defined on both halves"
         )
     site = max(defined, key=lambda candidate: defined[candidate][0])
     other = max(defined, key=lambda candidate: defined[candidate][1])
     second, first = defined[site][1], defined[other][0]
-    return Headline(site, other, (second + first) / 2, second, first, len(defined))
+    return Headline(site, other, (second + first) / 2, len(defined))
 
 
 def first_half(folds: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

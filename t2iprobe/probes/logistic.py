@@ -8,7 +8,7 @@ penalty.
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Integer, Real
@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.probes.columns import Columns
-from t2iprobe.probes.crossfit import OutOfFold
-from t2iprobe.probes.decodability import r2
+from t2iprobe.probes.crossfit import OutOfFold, Rows, by_fold
 from t2iprobe.probes.folds import fold_report
 from t2iprobe.probes.spectral import Scaler, require_finite
 
@@ -149,10 +148,6 @@ class Logistic:
             probabilities[:, of_group] = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
         return np.asarray(probabilities)
 
-    def score(self, X: Real[np.ndarray, "q d"], Y: Real[np.ndarray, "q c"]) -> float:
-        """R2 of the probabilities (a Brier skill score), pooled, around the training mean."""
-        return r2(Y, self.predict(X), self.train_mean_).value
-
     def cross_predict(
         self,
         X: Real[np.ndarray, "n d"],
@@ -166,26 +161,28 @@ class Logistic:
             DataError: a group for which no fold can be used.
         """
         columns = Columns.of(column_groups, Y.shape[1])
-        labels, fold = np.unique(folds, return_inverse=True)
         excluded = _excluded(Y, folds, columns)
-        predictions = np.empty(Y.shape)
-        fold_means = np.empty((len(labels), Y.shape[1]))
         fits: list[FitInfo] = []
-        reasons: dict[int, str] = {}
-        for k, label in enumerate(labels.tolist()):
-            train, test = fold != k, fold == k
+        alphas = np.array([1.0 / self.C_])
+
+        def fit(
+            train: Rows, test: Rows
+        ) -> tuple[Float[np.ndarray, "q c"], Float[np.ndarray, " g"]]:
             self.fit(X[train], Y[train], column_groups)
-            fits += self.fits_
-            fold_means[k] = self.train_mean_
-            predictions[test] = self.predict(X[test])
-            for name, reason in excluded.get(label, {}).items():
-                predictions[np.ix_(test, columns.of_group(name))] = np.nan
-                reasons[label] = f"{name}: {reason}"
+            fits.extend(self.fits_)
+            predictions = self.predict(X[test])
+            for name in excluded.get(int(folds[test][0]), {}):
+                predictions[:, columns.of_group(name)] = np.nan
+            return predictions, np.full(len(columns.names), alphas[0])
+
+        predicted = by_fold(Y, folds, columns, alphas, fit)
         self.fits_ = tuple(fits)
-        penalty = np.array([1.0 / self.C_])
-        alpha = np.full((len(labels), len(columns.names)), penalty[0])
-        known = tuple(labels.tolist())
-        return OutOfFold(predictions, fold, known, fold_means, columns, alpha, penalty, reasons)
+        reasons = {
+            fold: f"{name}: {reason}"
+            for fold, groups in excluded.items()
+            for name, reason in groups.items()
+        }
+        return replace(predicted, reasons=reasons)
 
     def _fit_classes(
         self,

@@ -1,11 +1,11 @@
 """Multi-output ridge regression, exact, for many targets and penalties at once.
 
 Minimises  sum_n |x_n W + b - y_n|^2 + sum_c alpha_c |W_c|^2  (a sum over rows, not a mean; the
-intercept b is free), as scikit-learn's `Ridge` does. Layers: pure solver functions, a table of
-them, and a thin estimator. Out-of-fold predictions are in `t2iprobe.probes.crossfit`.
+intercept b is free), as scikit-learn's `Ridge` does. Out-of-fold predictions are in
+`t2iprobe.probes.crossfit`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,45 +13,8 @@ from jaxtyping import Float, Integer, Real
 
 from t2iprobe.errors import DataError
 from t2iprobe.probes.columns import Columns
-from t2iprobe.probes.crossfit import OutOfFold, cross_predict
-from t2iprobe.probes.decodability import r2
 from t2iprobe.probes.selection import check_alphas, choose, leave_fold_out_losses
-from t2iprobe.probes.spectral import Scaler, Solver, Spectrum, decompose, require_finite
-
-
-def _path(
-    spectrum: Spectrum, Y: Float[np.ndarray, "n c"], alphas: Float[np.ndarray, " a"]
-) -> Float[np.ndarray, "a d c"]:
-    cross = spectrum.scores.T @ Y
-    return np.stack([spectrum.weights(cross / (spectrum.values + a)[:, None]) for a in alphas])
-
-
-def solve_primal(
-    X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n c"], alphas: Float[np.ndarray, " a"]
-) -> Float[np.ndarray, "a d c"]:
-    """Ridge weights of centred data for every penalty, from X'X; time n d^2 + d^3."""
-    return _path(decompose(X, "primal"), Y, alphas)
-
-
-def solve_dual(
-    X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n c"], alphas: Float[np.ndarray, " a"]
-) -> Float[np.ndarray, "a d c"]:
-    """Ridge weights of centred data for every penalty, from XX'; time n^2 d + n^3."""
-    return _path(decompose(X, "dual"), Y, alphas)
-
-
-def solve_auto(
-    X: Float[np.ndarray, "n d"], Y: Float[np.ndarray, "n c"], alphas: Float[np.ndarray, " a"]
-) -> Float[np.ndarray, "a d c"]:
-    """Ridge weights of centred data for every penalty: primal for d <= n, dual otherwise."""
-    return _path(decompose(X, "auto"), Y, alphas)
-
-
-SOLVERS: dict[Solver, Callable[..., Float[np.ndarray, "a d c"]]] = {
-    "auto": solve_auto,
-    "primal": solve_primal,
-    "dual": solve_dual,
-}
+from t2iprobe.probes.spectral import Scaler, Solver, decompose, require_finite
 
 
 class Ridge:
@@ -62,7 +25,7 @@ class Ridge:
             leave-one-fold-out error on the training rows.
         standardise: divide each feature by its standard deviation over the training rows (features
             that do not vary become 0). The penalty then acts on standardised weights.
-        solver: a key of `SOLVERS`.
+        solver: "primal" from X'X, in time n d^2 + d^3; "dual" from XX', in time n^2 d + n^3; "auto": primal for d <= n.
 
     Attributes:
         coef_: (d, c) weights in units of the features as given.
@@ -143,28 +106,6 @@ class Ridge:
         """Predicted targets of other rows."""
         return np.asarray(X.astype(np.float64) @ self.coef_ + self.intercept_)
 
-    def score(self, X: Real[np.ndarray, "q d"], Y: Real[np.ndarray, "q c"]) -> float:
-        """R2 pooled over columns, the total taken around the training mean; NaN where undefined."""
-        return r2(Y, self.predict(X), self.train_mean_).value
-
-    def cross_predict(
-        self,
-        X: Real[np.ndarray, "n d"],
-        Y: Real[np.ndarray, "n c"],
-        folds: Integer[np.ndarray, " n"],
-        column_groups: Sequence[str] | None = None,
-    ) -> OutOfFold:
-        """Out-of-fold predictions with these settings; see `crossfit.cross_predict`."""
-        return cross_predict(
-            X,
-            Y,
-            folds,
-            column_groups,
-            check_alphas(self.alphas),
-            standardise=self.standardise,
-            solver=self.solver,
-        )
-
 
 @dataclass(frozen=True)
 class Transfer:
@@ -195,8 +136,7 @@ def fit_transfer(
 
     Args:
         X_train: features of the training rows.
-        Y_train: their targets. Columns without variance are predicted by their mean;
-            `usable_columns` drops and names them before scoring.
+        Y_train: their targets. Columns without variance are predicted by their mean.
         X_test: features of the held-out rows.
         alphas: one penalty, or several to choose from with `folds`.
         folds: fold of each training row.

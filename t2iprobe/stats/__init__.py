@@ -1,13 +1,12 @@
 """Statistics of a run. The unit is the task, not the image; undefined is NaN with a reason."""
 
-from t2iprobe.stats.correlation import auroc, correlation_matrix, pearson, spearman
+from t2iprobe.stats.correlation import auroc, pearson, spearman
 from t2iprobe.stats.dispersion import Dispersion, overdispersion
 from t2iprobe.stats.estimate import Estimate, StatisticsWarning
 from t2iprobe.stats.intervals import (
     bootstrap_interval,
     detectable_correlation,
     fisher_interval,
-    ratio_r2,
     split_half_r2,
     success_rate,
     wilson,
@@ -25,14 +24,12 @@ __all__ = [
     "auroc",
     "benjamini_hochberg",
     "bootstrap_interval",
-    "correlation_matrix",
     "detectable_correlation",
     "fisher_interval",
     "max_t_spearman",
     "monte_carlo_p",
     "overdispersion",
     "pearson",
-    "ratio_r2",
     "spearman",
     "split_half_r2",
     "stratified_spearman",

@@ -1,8 +1,7 @@
 """Pearson and Spearman correlation and the AUROC, each with an interval and a p-value by task."""
 
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,7 @@ from jaxtyping import Float, Shaped
 from scipy.stats import rankdata
 
 from t2iprobe.errors import DataError
-from t2iprobe.stats.estimate import Estimate, StatisticsWarning, undefined
+from t2iprobe.stats.estimate import Estimate, undefined
 from t2iprobe.stats.intervals import MIN_UNITS, N_RESAMPLES, bootstrap_interval, fisher_interval
 from t2iprobe.stats.permutation import permutation_test
 from t2iprobe.stats.resampling import Draws
@@ -18,6 +17,32 @@ from t2iprobe.stats.resampling import Draws
 Interval = Literal["auto", "bootstrap", "fisher"]
 N_PERMUTATIONS = 9999
 _FEW_UNITS = 10  # below this the bootstrap of a correlation is too narrow; Fisher's z is used
+
+
+class Settings(TypedDict, total=False):
+    """Keyword arguments of `spearman` and `pearson`.
+
+    Attributes:
+        units: (n,) unit of each row when a unit has several; units are resampled and permuted
+            whole. Default: a row is a unit.
+        unit: name of the unit. Default: "task".
+        seed: run seed of bootstrap and permutation. Default: 0.
+        interval: "bootstrap" (percentile, by unit), "fisher" (z, standard error 1 / sqrt(n - 3),
+            approximate), or "auto" (the default): Fisher's below 10 units, where a bootstrap is too
+            narrow, and when the rows are units; else bootstrap.
+        n_resamples: bootstrap resamples. Default: `N_RESAMPLES`.
+        n_permutations: random permutations for p; all are tried when there are at most 8!.
+        names: what x and y are called where the reason speaks of them. Default: "x" and "y".
+    """
+
+    units: Sequence[object] | None
+    unit: str
+    seed: int
+    interval: Interval
+    n_resamples: int
+    n_permutations: int
+    names: tuple[str, str]
+
 
 Rows = Float[np.ndarray, "b n"]
 
@@ -48,51 +73,18 @@ def row_auroc(scores: Rows, labels: Rows) -> Float[np.ndarray, " b"]:
         return np.asarray(np.where((n1 > 0) & (n0 > 0), above / (n1 * n0), np.nan))
 
 
-def pearson(
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    units: Sequence[object] | None = None,
-    unit: str = "task",
-    seed: int = 0,
-    interval: Interval = "auto",
-    n_resamples: int = N_RESAMPLES,
-    n_permutations: int = N_PERMUTATIONS,
-    names: tuple[str, str] = ("x", "y"),
-) -> Estimate:
+def pearson(x: npt.ArrayLike, y: npt.ArrayLike, **settings: Unpack[Settings]) -> Estimate:
     """Pearson correlation; arguments as in `spearman`."""
-    return _correlation(
-        "Pearson", x, y, units, unit, seed, interval, n_resamples, n_permutations, names
-    )
+    return _correlation("Pearson", x, y, **settings)
 
 
-def spearman(
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    units: Sequence[object] | None = None,
-    unit: str = "task",
-    seed: int = 0,
-    interval: Interval = "auto",
-    n_resamples: int = N_RESAMPLES,
-    n_permutations: int = N_PERMUTATIONS,
-    names: tuple[str, str] = ("x", "y"),
-) -> Estimate:
+def spearman(x: npt.ArrayLike, y: npt.ArrayLike, **settings: Unpack[Settings]) -> Estimate:
     """Spearman correlation: Pearson's of the average ranks, which is right with ties.
 
     Args:
         x: (n,) one value a row; rows with NaN in either are left out and counted in `reason`.
         y: (n,).
-        units: (n,) unit of each row when a unit has several; units are resampled and permuted
-            whole. Default: a row is a unit.
-        unit: name of the unit.
-        seed: run seed of bootstrap and permutation.
-        interval: "bootstrap" (percentile, by unit), "fisher" (z, standard error 1 / sqrt(n - 3),
-            approximate), or "auto": Fisher's below 10 units, where a bootstrap is too narrow, and
-            when the rows are units; else bootstrap.
-        n_resamples: bootstrap resamples.
-        n_permutations: random permutations for p; all are tried when there are at most 8!.
-        names: what x and y are called where the reason speaks of them.
+        **settings: see `Settings`.
 
     Returns:
         NaN with a reason for fewer than 2 rows or when x or y does not vary; no interval for 3
@@ -105,9 +97,7 @@ def spearman(
         >>> round(spearman([0.5, 0.5, 0.6, 0.9], [0, 1, 1, 1]).value, 4)
         0.5443
     """
-    return _correlation(
-        "Spearman", x, y, units, unit, seed, interval, n_resamples, n_permutations, names
-    )
+    return _correlation("Spearman", x, y, **settings)
 
 
 def auroc(
@@ -140,33 +130,6 @@ def auroc(
     return Estimate(value, ci, test.p, n_units, unit, method, _join(why, note), test.floor)
 
 
-def correlation_matrix(
-    table: Float[np.ndarray, "n m"],
-    names: Sequence[str],
-    *,
-    kind: Literal["spearman", "pearson"] = "spearman",
-) -> Float[np.ndarray, "m m"]:
-    """Correlations of all pairs of columns; NaN, and one warning, for constant columns.
-
-    Args:
-        table: (n, m) no NaN.
-        names: (m,) names of the columns, for the warning.
-        kind: which correlation.
-    """
-    columns = table.T
-    constant = np.ptp(columns, axis=1) == 0
-    if constant.any():
-        found = [name for name, bad in zip(names, constant, strict=True) if bad]
-        warnings.warn(
-            f"{len(found)} of {len(names)} columns do not vary, their correlations are undefined: "
-            f"{', '.join(found)}",
-            StatisticsWarning,
-            stacklevel=2,
-        )
-    rows = average_ranks(columns) if kind == "spearman" else columns
-    return np.stack([row_correlation(np.broadcast_to(row, rows.shape), rows) for row in rows])
-
-
 def _prepare(
     x: npt.ArrayLike, y: npt.ArrayLike, units: Sequence[object] | None
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Shaped[np.ndarray, " n"], str]:
@@ -189,13 +152,14 @@ def _correlation(
     name: Literal["Pearson", "Spearman"],
     x: npt.ArrayLike,
     y: npt.ArrayLike,
-    units: Sequence[object] | None,
-    unit: str,
-    seed: int,
-    interval: Interval,
-    n_resamples: int,
-    n_permutations: int,
-    names: tuple[str, str],
+    *,
+    units: Sequence[object] | None = None,
+    unit: str = "task",
+    seed: int = 0,
+    interval: Interval = "auto",
+    n_resamples: int = N_RESAMPLES,
+    n_permutations: int = N_PERMUTATIONS,
+    names: tuple[str, str] = ("x", "y"),
 ) -> Estimate:
     a, b, unit_of, note = _prepare(x, y, units)
     n_units = len(np.unique(unit_of))

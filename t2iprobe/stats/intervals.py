@@ -136,39 +136,6 @@ def success_rate(
     )
 
 
-def ratio_r2(
-    residual: Float[np.ndarray, " t"],
-    total: Float[np.ndarray, " t"],
-    *,
-    seed: int,
-    n_resamples: int = N_RESAMPLES,
-    level: float = 0.95,
-) -> Estimate:
-    """1 - sum residual / sum total with a bootstrap interval by task.
-
-    Args:
-        residual: (t,) squared errors of each task.
-        total: (t,) the same around the training mean.
-        seed: run seed.
-        n_resamples: number of resamples.
-        level: confidence level.
-    """
-    method = f"pooled R2; {level:.0%} percentile bootstrap over tasks, {n_resamples} resamples"
-    if not total.sum() > 0:
-        return undefined("the targets do not vary", len(total), "task", method)
-
-    def statistic(index: Draws) -> Float[np.ndarray, " b"]:
-        return np.asarray(1.0 - residual[index].sum(axis=1) / total[index].sum(axis=1))
-
-    units = np.arange(len(total))
-    ci, reason = bootstrap_interval(
-        statistic, units, seed=seed, n_resamples=n_resamples, level=level
-    )
-    return Estimate(
-        1.0 - float(residual.sum() / total.sum()), ci, None, len(total), "task", method, reason
-    )
-
-
 def split_half_r2(
     residual: Float[np.ndarray, "t 2"],
     total: Float[np.ndarray, " t"],

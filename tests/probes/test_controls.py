@@ -7,13 +7,12 @@ from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import (
     SHUFFLED,
     bag_of_words,
-    selectivity,
     shuffle_between_tasks,
     with_controls,
     words,
 )
 from t2iprobe.probes.crossfit import cross_predict
-from t2iprobe.probes.decodability import Score, accuracy
+from t2iprobe.probes.decodability import accuracy, r2
 from t2iprobe.probes.headline import choose_headline, first_half, half_r2
 
 TASKS = [f"t{t}" for t in range(40) for _ in range(3)]
@@ -56,17 +55,9 @@ def test_controls_in_the_same_solve_find_nothing_while_the_targets_are_found():
     X = Y @ rng.normal(size=(4, 30)) + 0.3 * rng.normal(size=(120, 30))
     both, groups = with_controls(Y, ["color"] * 4, TASKS, seed=0)
     assert groups == ("color",) * 4 + (SHUFFLED + "color",) * 4
-    scores = cross_predict(X, both, FOLDS, groups, groups=TASKS).r2(both)
-    assert scores["color"].value > 0.9
-    assert scores[SHUFFLED + "color"].value < 0.1
-    gain = selectivity(scores["color"], scores[SHUFFLED + "color"])
-    assert gain.value == scores["color"].value - scores[SHUFFLED + "color"].value
-
-
-def test_selectivity_of_undefined_scores_keeps_the_reason():
-    undefined = selectivity(Score(float("nan"), 3, "the target is constant"), Score(0.0, 4))
-    assert np.isnan(undefined.value)
-    assert undefined.reason == "the target is constant"
+    out = cross_predict(X, both, FOLDS, groups, groups=TASKS)
+    assert r2(both[:, :4], out.predictions[:, :4], out.baseline[:, :4]).value > 0.9
+    assert r2(both[:, 4:], out.predictions[:, 4:], out.baseline[:, 4:]).value < 0.1
 
 
 def test_repeated_prompts_look_solved_when_rows_are_split_and_are_not_when_tasks_are():
@@ -101,19 +92,17 @@ def test_bag_of_words_reads_presence_but_not_order():
     presence = np.array([[float(name in pair) for name in names] for pair in pairs])
     slot = np.array([[float(name == pair[0]) for name in names] for pair in pairs])
     folds = np.arange(len(pairs)) % 5
-    scores = cross_predict(
-        counts, np.concatenate([presence, slot], axis=1), folds, ["presence"] * 4 + ["slot"] * 4
-    ).r2(np.concatenate([presence, slot], axis=1))
-    assert scores["presence"].value > 0.99
-    assert scores["slot"].value < 0.5
+    Y = np.concatenate([presence, slot], axis=1)
+    out = cross_predict(counts, Y, folds, ["presence"] * 4 + ["slot"] * 4)
+    assert r2(presence, out.predictions[:, :4], out.baseline[:, :4]).value > 0.99
+    assert r2(slot, out.predictions[:, 4:], out.baseline[:, 4:]).value < 0.5
 
 
 def test_headline_is_chosen_on_one_half_and_valued_on_the_other():
     nan = float("nan")
     chosen = choose_headline({"a": (0.9, 0.5), "b": (0.8, 0.7), "c": (nan, 0.99), "d": (0.9, 0.7)})
     assert (chosen.site, chosen.other_site) == ("a", "b")  # ties go to the earlier candidate
-    assert (chosen.r2_second, chosen.r2_first) == (0.5, 0.8)
-    assert chosen.r2 == pytest.approx(0.65)
+    assert chosen.r2 == pytest.approx((0.5 + 0.8) / 2)
     assert chosen.n_candidates == 3
     none = choose_headline({"a": (nan, 0.2)})
     assert none.site is None

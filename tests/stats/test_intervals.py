@@ -12,7 +12,6 @@ from t2iprobe.stats import (
     max_t_spearman,
     monte_carlo_p,
     overdispersion,
-    ratio_r2,
     spearman,
     split_half_r2,
     success_rate,
@@ -100,19 +99,6 @@ def test_bootstrap_interval_says_why_there_is_none():
     assert (ci, reason) == (None, "no interval: every resample gives the same value")
     ci, reason = bootstrap_interval(lambda i: np.full(len(i), np.nan), np.arange(12), seed=0)
     assert (ci, reason) == (None, "no interval: 2000 of 2000 resamples are undefined")
-
-
-def test_ratio_r2():
-    rng = np.random.default_rng(0)
-    total = rng.uniform(1, 2, size=200)
-    residual = total * rng.uniform(0.2, 0.4, size=200)
-    estimate = ratio_r2(residual, total, seed=0)
-    assert estimate.value == pytest.approx(1 - residual.sum() / total.sum())
-    ratio = residual.sum() / total.sum()
-    se = np.std(residual - ratio * total) / total.mean() / np.sqrt(200)  # delta method
-    low, high = estimate.value - 1.96 * se, estimate.value + 1.96 * se
-    assert estimate.ci == pytest.approx((low, high), abs=0.002)
-    assert ratio_r2(total * 0, total * 0, seed=0).reason == "the targets do not vary"
 
 
 def test_split_half_r2():
