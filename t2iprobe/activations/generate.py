@@ -15,7 +15,8 @@ from t2iprobe.activations.recorder import BatchRecorder
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calling import call_pipeline
-from t2iprobe.models.failures import CALL_ERRORS, no_memory_for
+from t2iprobe.models.failures import no_memory_for
+from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.model import Model
 from t2iprobe.models.shortage import is_out_of_memory
 
@@ -120,10 +121,10 @@ def _batch(
                 seeding.derive(run_seed, requests[0].task_id, requests[0].image_index)
             )
             output = call_pipeline(model, prompts, generators, "np")
-    except CALL_ERRORS as error:
-        if not is_out_of_memory(error):
+    except ForeignError as failure:
+        if not is_out_of_memory(failure.error):
             raise
-        raise no_memory_for(model, len(prompts)) from error
+        raise no_memory_for(model, len(prompts)) from failure.error
     images, invalid = pictures(output, model.class_name)
     if len(images) != len(requests):
         alone = "; with --batch-size 1 it is known whose they are" if len(requests) > 1 else ""

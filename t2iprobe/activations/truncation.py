@@ -10,12 +10,8 @@ from t2iprobe.activations.plan import CapturePlan
 from t2iprobe.activations.recorder import BatchRecorder
 from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.calling import call_pipeline
-from t2iprobe.models.hooks import HookSet
+from t2iprobe.models.hooks import HookSet, StopCall
 from t2iprobe.models.model import Model
-
-
-class _EnoughError(Exception):
-    """Ends a call once the text encoders are done."""
 
 
 def foresee_cut(model: Model, plan: CapturePlan, longest: ImageRequest) -> list[str]:
@@ -34,9 +30,9 @@ def foresee_cut(model: Model, plan: CapturePlan, longest: ImageRequest) -> list[
     generators = [torch.Generator("cpu").manual_seed(0)]
 
     def stop(*_: Any) -> None:
-        raise _EnoughError
+        raise StopCall
 
-    with HookSet() as hooks, suppress(_EnoughError):
+    with HookSet() as hooks, suppress(StopCall):
         for denoiser in model.denoisers.values():
             hooks.before(denoiser, stop)
         with torch.random.fork_rng(devices=[]), recorder:

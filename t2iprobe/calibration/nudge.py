@@ -14,7 +14,7 @@ from torch import Tensor
 
 from t2iprobe.calibration.grid import channels_are_last, rectangle
 from t2iprobe.calibration.trace import Event, Tracer
-from t2iprobe.models.failures import CALL_ERRORS
+from t2iprobe.models.foreign import ForeignError, foreign
 from t2iprobe.models.hooks import HookSet
 from t2iprobe.models.model import Model, forward_names
 
@@ -77,12 +77,12 @@ class Nudges:
         args = tuple(changed.pop(key) for key in names[: len(args)]) + tuple(args[len(names) :])
 
         def call() -> None:
-            with torch.no_grad():
+            with torch.no_grad(), foreign(type(module).__name__):
                 module(*args, **changed)
 
         try:
             calls_again = self.tracer.run(call).calls[name]
-        except CALL_ERRORS:
+        except ForeignError:
             return ()
         finally:
             free = getattr(self.model.pipe, "maybe_free_model_hooks", None)

@@ -15,7 +15,8 @@ from t2iprobe.calibration.replay import kept, replayed
 from t2iprobe.calibration.trace import Trace, Tracer
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calling import call_pipeline, channels_at
-from t2iprobe.models.failures import CALL_ERRORS, explain
+from t2iprobe.models.failures import explain
+from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.log_filters import noted
 from t2iprobe.models.model import Model
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers, norms_outside
@@ -40,8 +41,8 @@ def rehearse(model: Model) -> Trace:
     tracer = Tracer(model, {}, detail=0)
     try:
         return tracer.run(lambda: call_pipeline(model, PROMPTS[:1], _generators(1), "np"))
-    except CALL_ERRORS as error:
-        raise _cannot(model, error) from error
+    except ForeignError as failure:
+        raise _cannot(model, failure.error) from failure.error
 
 
 def _cannot(model: Model, error: Exception) -> T2IProbeError:
@@ -137,21 +138,22 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             try:
                 with kept(relayed) as outputs, nudges.keeping():
                     first = trace(PROMPTS[:1], kind, steps)
-            except CALL_ERRORS as error:
+            except ForeignError as failure:
                 if (kind, steps) == ("np", None):
-                    raise _cannot(model, error) from error
+                    raise _cannot(model, failure.error) from failure.error
                 continue
             if not _forms(rehearsal) - _forms(first):
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
         steered = double = turned = None
         if relayed:  # where a picture does not fit another prompt, nothing is told by it
-            with suppress(*CALL_ERRORS), replayed(relayed, outputs):
+            with suppress(ForeignError), replayed(relayed, outputs):
                 steered = trace(PROMPTS[1:], kind, steps)
         try:
             double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
-        except CALL_ERRORS as error:
-            notes.append(f"several prompts at once fail ({first_line(error, 80)}); batch size is 1")
+        except ForeignError as failure:
+            why = first_line(failure.error, 80)
+            notes.append(f"several prompts at once fail ({why}); batch size is 1")
     return ShortCalls(first, second, steered, double, turned, nudges, notes)
 
 

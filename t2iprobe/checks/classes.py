@@ -7,13 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.failures import CALL_ERRORS
 from t2iprobe.models.faults import check_code
 from t2iprobe.models.owncode import failed_in_code, own_code
 
 
 class NoClass(Exception):  # noqa: N818 - says of a component why it stays unknown
     """A component's class cannot be found; the text says why."""
+
+
+STAND_IN_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def check_own_code(name: str, folder: Path, index: Mapping[str, Any], trusted: bool) -> None:
@@ -82,6 +95,6 @@ def _class_of_own(place: Path, module: str, name: str) -> Any:
             return get_class_from_dynamic_module(
                 str(place), f"{module}.py", class_name=name, **trust
             )
-    except CALL_ERRORS as error:
+    except STAND_IN_ERRORS as error:
         why = failed_in_code(place.parent, error) or first_line(error)
         raise NoClass(f"{place.name}/{module}.py gives no class {name}: {why}") from error

@@ -16,7 +16,7 @@ from t2iprobe.calibration.outputs import pick
 from t2iprobe.calibration.trace import batched_arguments, bind
 from t2iprobe.calibration.trial import PROMPTS, SHORT_STEPS
 from t2iprobe.models.calling import call_pipeline
-from t2iprobe.models.hooks import Before, HookSet
+from t2iprobe.models.hooks import Before, HookSet, StopCall
 from t2iprobe.models.model import Model, forward_names
 from t2iprobe.places import Site
 
@@ -25,10 +25,6 @@ States = dict[str, Tensor]
 
 Reached = frozenset[tuple[str, str, int]]
 """Tokens and channels of them that differ from those of an undisturbed call."""
-
-
-class _Enough(Exception):  # noqa: N818 - no error: ends a call of which enough was seen
-    """Every denoiser has been called."""
 
 
 def handed_on(model: Model, found: Calibration) -> dict[str, list[str]]:
@@ -80,7 +76,7 @@ class _Search:
             try:
                 generator = torch.Generator("cpu").manual_seed(0)
                 call_pipeline(model, PROMPTS[:1], [generator], "latent", SHORT_STEPS)
-            except _Enough:
+            except StopCall:
                 pass
             hooks.raise_error()
         getattr(model.pipe, "maybe_free_model_hooks", lambda: None)()
@@ -113,7 +109,7 @@ class _Search:
                     if row.ndim >= 2 and row.shape[-2] > 1
                 }
             if len(seen) == len(self._found.denoisers):
-                raise _Enough
+                raise StopCall
 
         return begin
 

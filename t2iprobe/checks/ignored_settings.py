@@ -12,16 +12,12 @@ from torch.utils import _pytree as pytree
 from t2iprobe.calibration.calibrate import Calibration
 from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.calling import call_pipeline, images_of
-from t2iprobe.models.failures import CALL_ERRORS
-from t2iprobe.models.hooks import HookSet
+from t2iprobe.models.foreign import ForeignError
+from t2iprobe.models.hooks import HookSet, StopCall
 from t2iprobe.models.model import Model
 
 _WORDS = ("guidance", "cfg", "negative")
 """What the arguments of guidance have in their names."""
-
-
-class _EnoughError(Exception):
-    """Ends a call once the denoiser has been given something."""
 
 
 def unheeded(model: Model, found: Calibration) -> list[str]:
@@ -47,7 +43,7 @@ def _changes(model: Model, name: str, look: Callable[[Model], list[Any]]) -> boo
     try:
         with model.without({name}):
             other = look(model)
-    except CALL_ERRORS:
+    except ForeignError:
         return True
     return not _same(own, other)
 
@@ -65,10 +61,10 @@ def _first_given(model: Model) -> list[Any]:
 
     def stop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given.extend(pytree.tree_leaves((args, kwargs)))
-        raise _EnoughError
+        raise StopCall
 
     generators = [torch.Generator("cpu").manual_seed(0)]
-    with HookSet() as hooks, suppress(_EnoughError), torch.random.fork_rng(devices=[]):
+    with HookSet() as hooks, suppress(StopCall), torch.random.fork_rng(devices=[]):
         for denoiser in model.denoisers.values():
             hooks.before(denoiser, stop)
         call_pipeline(model, PROMPTS[:1], generators, "np")

@@ -15,12 +15,12 @@ from t2iprobe.activations.plan import (
     plan_capture,
     site_shape,
 )
+from t2iprobe.checks.classes import STAND_IN_ERRORS
 from t2iprobe.checks.fed_layers import handed_on
 from t2iprobe.checks.ignored_settings import unheeded
 from t2iprobe.checks.skeleton import Skeleton, light_model, quiet, skeleton
 from t2iprobe.checks.small import calibrate_small
 from t2iprobe.errors import T2IProbeError, first_line
-from t2iprobe.models.failures import CALL_ERRORS
 from t2iprobe.models.hooks import HookSet
 from t2iprobe.models.kinds import call_parameters
 from t2iprobe.models.loading import find_configs, load_model, read_index
@@ -161,7 +161,7 @@ def inspect_configs(
             if every_call:
                 raise
             continue
-        except CALL_ERRORS as error:
+        except STAND_IN_ERRORS as error:
             why = f"{where.last}: {first_line(error)}"
             continue
         unused = weights_settings(settings)

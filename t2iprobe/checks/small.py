@@ -19,10 +19,10 @@ from t2iprobe.calibration.schedule import Run, Schedule, conditional_schedules
 from t2iprobe.calibration.streams import Cut, Reading
 from t2iprobe.calibration.trace import Call, Tracer, as_tokens
 from t2iprobe.calibration.trial import PROMPTS, image_size
+from t2iprobe.checks.classes import STAND_IN_ERRORS
 from t2iprobe.checks.meta_shapes import Shapes, ShapeWatch
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.models.calling import asked_steps, call_pipeline, images_of
-from t2iprobe.models.failures import CALL_ERRORS
 from t2iprobe.models.model import Model
 from t2iprobe.places import Stream
 
@@ -67,7 +67,7 @@ def calibrate_small(model: Model, shadows: Mapping[str, nn.Module]) -> Calibrati
         for name, schedule in conditional_schedules(runs, asked_steps(model)).items():
             shapes = (small.calls[name], own.calls[name])
             found = _enlarged(found, name, rehearsal.calls[name], schedule, shapes)
-    except (T2IProbeError, _Unlike, *CALL_ERRORS):
+    except (T2IProbeError, _Unlike, *STAND_IN_ERRORS):
         return None
     return found
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError
+from t2iprobe.models.foreign import foreign
 from t2iprobe.models.kinds import IMAGE_FIELDS, call_parameters
 from t2iprobe.models.model import Model
 
@@ -44,6 +45,7 @@ def call_pipeline(
         steps: overrides the number of denoising steps of every stage.
 
     Raises:
+        ForeignError: the pipeline raises an error.
         ModelError: code of the checkpoint ends the program.
     """
     call = dict(model.call)
@@ -59,7 +61,7 @@ def call_pipeline(
         call["generator"] = generators[0] if single else list(generators)
     model.pipe.set_progress_bar_config(disable=True)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), foreign(f"{model.class_name}(...)"):
             return model.pipe(prompt=prompts[0] if single else list(prompts), **call)
     except SystemExit as error:
         raise ModelError(

@@ -1,31 +1,15 @@
 """Why a call of a pipeline failed: no memory, a setting of the user's, or a pipeline that needs more than a prompt."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
 from t2iprobe.models.calling import step_names
+from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.kinds import call_parameters
 from t2iprobe.models.model import Model
 from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
-
-CALL_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    NameError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a pipeline raises that is called with too little or in a way it was not made for."""
-
-_HALF_ON_CPU = ("'Half'", "'BFloat16'", "same dtype", "type float", "Half but")
-"""What torch says of an operation that it does not have in half precision."""
 
 _IMAGE_ARGUMENTS = frozenset({"image", "control_image", "mask_image"})
 
@@ -41,23 +25,18 @@ def no_memory_for(model: Model, n_images: int) -> ModelError:
 
 
 def explain(model: Model, error: Exception, call: Callable[[], Any]) -> T2IProbeError:
-    """Why a pipeline gives no image for a prompt, in one line.
+    """One line on why a pipeline gives no image for a prompt. What it says beside the error itself has been checked.
+
+    Memory is told by the error's class; a setting is blamed where the pipeline makes an image without it. Else the line
+    has the error's own first line, and facts of the pipeline that a user can act on.
 
     Args:
         model: the model.
-        error: what the call raised.
-        call: makes a short call; it is tried again without settings of the user to see whether they are the cause.
+        error: what the pipeline raised.
+        call: makes a short call; it is tried again without settings of the user.
     """
     if is_out_of_memory(error):
         return no_memory_for(model, 1)
-    optional = getattr(type(model.pipe), "_optional_components", [])
-    parts = getattr(model.pipe, "components", {})
-    missing = [name for name, part in parts.items() if part is None and name not in optional]
-    if missing:
-        return ModelError(
-            f"{model.name}: {model.class_name} fails without its {' and its '.join(missing)}, which the checkpoint does"
-            " not have; give the folder of a whole pipeline"
-        )
     text = first_line(error, 240)
     guilty = guilty_settings(model, call)
     if guilty:
@@ -65,35 +44,45 @@ def explain(model: Model, error: Exception, call: Callable[[], Any]) -> T2IProbe
             f"{model.class_name} does not work with {' and '.join(guilty)}: {text}; without"
             f" {'it' if len(guilty) == 1 else 'them'} it makes an image"
         )
-    return _unusable(model, error, text)
+    failed = f"{model.name}: {model.class_name} fails on a prompt alone: {text}"
+    library = missing_library(error)
+    if library:
+        return MissingExtra(f"{failed}; {library} is not installed")
+    return ModelError("; ".join([failed, *_facts(model)]))
 
 
-def _unusable(model: Model, error: Exception, text: str) -> T2IProbeError:
-    """The line for a pipeline that fails whatever the settings."""
-    failed = f"{model.name}: {model.class_name} makes no image of a prompt alone: {text}"
-    dtype = str(model.provenance.get("dtype", "float32"))
-    if isinstance(error, ImportError | NameError):
-        return MissingExtra(f"{failed}; install what it names")
-    if dtype != "float32" and any(said in str(error) for said in _HALF_ON_CPU):
-        return ConfigError(f"{failed}; it computes in {dtype}, try --dtype fp32")
-    if _IMAGE_ARGUMENTS & set(model.call_names) and ("image" in text or "None" in text):
-        return ModelError(f"{failed}; it seems to need an image, use a text-to-image checkpoint")
-    lacking = _arguments_without_default(model)
-    if lacking:
-        return ModelError(f"{failed}; it lacks {', '.join(lacking)}: pass --pipe-arg name=value")
-    absent = sorted(name for name, part in model.pipe.components.items() if part is None)
-    if absent and "NoneType" in text:
-        return ModelError(f"{failed}; the checkpoint has no {', '.join(absent)}")
-    return ModelError(f"{failed}; its parts may not belong together, use another checkpoint")
+def missing_library(error: Exception) -> str | None:
+    """The library that an error names and that is not installed; None where it names none.
+
+    A module that diffusers imports only where it is installed shows up as a NameError (`ftfy` in several pipelines).
+    """
+    name = error.name if isinstance(error, ImportError | NameError) else None
+    if name and find_spec(name.partition(".")[0]) is None:
+        return name.partition(".")[0]
+    return None
 
 
-def _arguments_without_default(model: Model) -> list[str]:
-    """Arguments that every call of a pipeline needs beside the prompt, and is not given."""
-    return [
+def _facts(model: Model) -> list[str]:
+    """What a user can look at where no setting is to blame."""
+    parameters = call_parameters(type(model.pipe))
+    lacking = [
         name
-        for name, one in call_parameters(type(model.pipe)).items()
-        if one.default is one.empty and name not in ("prompt", *model.call)
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and name not in ("prompt", *model.call)
     ]
+    absent = sorted(name for name, part in model.pipe.components.items() if part is None)
+    images = sorted(_IMAGE_ARGUMENTS & set(model.call_names))
+    dtype = str(model.provenance.get("dtype", "float32"))
+    facts = []
+    if lacking:
+        facts.append(f"its call needs {', '.join(lacking)} too: pass --pipe-arg name=value")
+    if images:
+        facts.append(f"its call takes {', '.join(images)}: use a text-to-image checkpoint")
+    if absent:
+        facts.append(f"not in the checkpoint: {', '.join(absent)}")
+    if dtype != "float32":
+        facts.append(f"it computes in {dtype}: --dtype fp32 can be tried")
+    return facts
 
 
 def guilty_settings(model: Model, call: Callable[[], Any]) -> list[str]:
@@ -126,6 +115,6 @@ def _works(model: Model, call: Callable[[], Any], without: set[str]) -> bool:
     with model.without(without):
         try:
             call()
-        except CALL_ERRORS:
+        except ForeignError:
             return False
     return True

@@ -20,21 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from t2iprobe.errors import SiteError, T2IProbeError
+from t2iprobe.errors import SiteError
 
 Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
 After = Callable[[tuple[Any, ...], dict[str, Any], Any], None]
 
-# What a hook's own code can raise; running out of host memory and interrupts go up at once.
-_HOOK_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    T2IProbeError,
-)
+
+class StopCall(Exception):  # noqa: N818 - no error
+    """Raised by a hook, ends the call that it runs in: what was to be seen has been seen."""
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -107,7 +100,9 @@ class HookSet:
         if self._error is None:
             try:
                 call()
-            except _HOOK_ERRORS as error:
+            except StopCall:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised as it is when the call is over
                 self._error = error
 
     def before(self, module: nn.Module, function: Before) -> None:
@@ -149,9 +144,8 @@ class HookSet:
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
-        if kind is None:
+        if kind is None or issubclass(kind, Exception):
             self.raise_error()
-        self._error = None
 
 
 def to_stored(values: Tensor) -> Tensor:

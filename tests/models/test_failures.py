@@ -1,7 +1,6 @@
 """Why a pipeline makes no image: no memory, a setting of the user's, or a pipeline that needs more than a prompt."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import torch
 
 from t2iprobe.activations.generate import ImageRequest, generate
 from t2iprobe.activations.plan import plan_capture
-from t2iprobe.calibration import trial
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
 from t2iprobe.models.failures import explain, guilty_settings
+from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.model import Model
 from t2iprobe.models.settings import LoadSettings
@@ -78,7 +77,7 @@ def test_an_argument_that_a_pipeline_needs_is_not_blamed_for_another() -> None:
 
     def call() -> None:
         if "layers" not in model.call or "eta" in model.call:
-            raise ValueError("no")
+            raise ForeignError("Fake(...)", ValueError("no"))
 
     assert guilty_settings(model, call) == ["--pipe-arg eta=0"]
 
@@ -89,7 +88,7 @@ def test_settings_that_fail_together_only_are_named_together() -> None:
 
     def call() -> None:
         if {"a", "b"} <= set(model.call):
-            raise ValueError("both")
+            raise ForeignError("Fake(...)", ValueError("both"))
 
     assert guilty_settings(model, call) == ["--pipe-arg a=1", "--pipe-arg b=1"]
 
@@ -197,7 +196,7 @@ class TestMemory:
             calls.append(1)
             fails()
 
-        monkeypatch.setattr(trial, "call_pipeline", call)
+        monkeypatch.setattr(type(model.pipe), "__call__", call)
         with pytest.raises(ModelError) as caught:
             plan_capture(model)
         assert len(calls) == 1
@@ -216,8 +215,8 @@ class TestMemory:
     def test_a_batch(
         self, tiny_model: Load, fails: Callable[[], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        model = replace(tiny_model("sd15"))
-        monkeypatch.setattr("t2iprobe.activations.generate.call_pipeline", fails)
+        model = tiny_model("sd15")
+        monkeypatch.setattr(type(model.pipe), "__call__", fails)
         requests = [ImageRequest("a", index, "a red cube") for index in range(6)]
         with pytest.raises(ModelError, match="making 6 images at once") as caught:
             list(generate(model, requests, None, 6, 0))
@@ -229,9 +228,12 @@ class TestMemory:
         def fails(*_: Any, **__: Any) -> None:
             raise RuntimeError("sizes do not match")
 
-        monkeypatch.setattr("t2iprobe.activations.generate.call_pipeline", fails)
-        with pytest.raises(RuntimeError, match="sizes do not match"):
-            list(generate(tiny_model("sd15"), [ImageRequest("a", 0, "a red cube")], None, 1, 0))
+        model = tiny_model("sd15")
+        monkeypatch.setattr(type(model.pipe), "__call__", fails)
+        with pytest.raises(
+            ForeignError, match=r"StableDiffusionPipeline\(...\) failed: sizes do not match"
+        ):
+            list(generate(model, [ImageRequest("a", 0, "a red cube")], None, 1, 0))
 
     def test_loading(self, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(diffusers.DiffusionPipeline, "from_pretrained", cpu_is_full)
@@ -277,35 +279,47 @@ def test_the_user_never_sees_a_reason_that_is_not_theirs() -> None:
     model = Model("m", Fake(), {"height": 8}, given={"height": "--height 8"})
 
     def fails() -> None:
-        raise ValueError("weights are broken")
+        raise ForeignError("Fake(...)", ValueError("weights are broken"))
 
     text = str(explain(model, ValueError("weights are broken"), fails))
     assert "--height" not in text
-    assert "makes no image of a prompt alone: weights are broken" in text
+    assert (
+        text
+        == "m: Fake fails on a prompt alone: weights are broken; its call takes image: use a text-to-image checkpoint"
+    )
 
 
 @pytest.mark.parametrize(
-    ("error", "dtype", "kind", "told"),
+    ("error", "kind", "end"),
     [
-        (ValueError("`image` has to be given"), "float32", ModelError, "it seems to need an image"),
-        (TypeError("bad operand type: 'NoneType'"), "float32", ModelError, "to need an image"),
-        (NameError("name 'ftfy' is not defined"), "float32", MissingExtra, "install what it names"),
-        (ImportError("needs sentencepiece"), "float32", MissingExtra, "install what it names"),
+        (
+            ImportError("no", name="no_such_library"),
+            MissingExtra,
+            "no_such_library is not installed",
+        ),
+        (NameError("no", name="no_such_library"), MissingExtra, "no_such_library is not installed"),
+        (ImportError("cannot import a part", name="torch"), ModelError, "can be tried"),
         (
             RuntimeError("\"conv\" not implemented for 'Half'"),
-            "float16",
-            ConfigError,
-            "try --dtype fp32",
+            ModelError,
+            "--dtype fp32 can be tried",
         ),
-        (KeyError("down"), "float32", ModelError, "there is no 'down'; its parts may not belong"),
     ],
 )
-def test_what_a_pipeline_needs_is_told_by_its_error(
-    error: Exception, dtype: str, kind: type[T2IProbeError], told: str
+def test_a_library_is_missing_only_where_it_is_not_installed(
+    error: Exception, kind: type[T2IProbeError], end: str
 ) -> None:
-    found = explain(Model("m", Fake(), provenance={"dtype": dtype}), error, lambda: None)
-    assert type(found) is kind
-    assert told in str(found)
+    line = explain(Model("m", Fake(), provenance={"dtype": "float16"}), error, lambda: None)
+    assert type(line) is kind
+    assert str(line).endswith(end)
+
+
+def test_a_part_that_the_pipeline_does_without_every_day_is_not_blamed(tiny_folder: Folder) -> None:
+    """Stable Diffusion 3 without T5 that fails for a reason of its own."""
+    settings = SMALL | {"height": 33, "width": 33}
+    text = refusal(tiny_folder("sd3_no_t5"), ConfigError, **settings)
+    assert text.startswith("StableDiffusion3Pipeline does not work with --height 33 and --width 33")
+    assert "text_encoder_3" not in text
 
 
 def test_arguments_that_every_call_needs_are_named() -> None:
@@ -315,7 +329,7 @@ def test_arguments_that_every_call_needs_are_named() -> None:
 
     error = TypeError("missing 1 required positional argument")
     found = explain(Model("m", Needy(), {"size": 3}), error, lambda: None)
-    assert str(found).endswith("it lacks depth: pass --pipe-arg name=value")
+    assert str(found).split("; ")[1] == ("its call needs depth too: pass --pipe-arg name=value")
 
 
 def test_a_pipeline_that_needs_an_image(tiny_folder: Folder) -> None:
@@ -327,7 +341,7 @@ def test_a_pipeline_that_needs_an_image(tiny_folder: Folder) -> None:
             return image.resize((8, 8))
 
     model.pipe.__class__ = Depth
-    with pytest.raises(ModelError, match="it seems to need an image"):
+    with pytest.raises(ModelError, match="its call takes image: use a text-to-image checkpoint"):
         plan_capture(Model("depth", model.pipe))
 
 
