@@ -15,7 +15,7 @@ from synthetic.sweeps.presets import get
 from synthetic.sweeps.table import measure_of
 from t2iprobe.errors import DataError
 from t2iprobe.report import style
-from t2iprobe.report.across_tables import markdown
+from t2iprobe.report.tables import markdown
 from t2iprobe.runs.folder import RunFolder, atomic, read_json, read_table
 
 TABLE = "table.md"

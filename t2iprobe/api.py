@@ -259,10 +259,10 @@ class Run:
         """The summary that `t2iprobe run` prints, for a notebook."""
         from rich.console import Console
 
-        from t2iprobe.report.terminal import print_summary
+        from t2iprobe.report.summary import print_summary
 
         console = Console(file=io.StringIO(), record=True, width=88, force_jupyter=False)
-        print_summary(self.summary, console)
+        print_summary(self.summary, self.correlation, console)
         return console.export_html(
             inline_styles=True,
             code_format='<pre style="font-family:monospace;line-height:1.25">{code}</pre>',

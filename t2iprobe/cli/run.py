@@ -26,11 +26,11 @@ def main(arguments: list[str]) -> int:
     budget = None if config.budget is None else Budget(config.budget, start)
     if not (config.folder / "run.json").exists():  # a finished run can do without its model
         local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
-    from t2iprobe.report.terminal import print_summary
+    from t2iprobe.report.summary import print_summary
     from t2iprobe.runs import stages
     from t2iprobe.runs.folder import read_json
 
     folder = stages.run(config, budget)
-    print_summary(read_json(folder.path / "summary.json"))
+    print_summary(*(read_json(folder.path / name) for name in ("summary.json", "correlation.json")))
     print(f"report: {folder.path / 'report.html'}")
     return 0

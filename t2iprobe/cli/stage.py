@@ -41,7 +41,7 @@ def _again(stage: str, arguments: list[str]) -> int:
     description = f"Run the stage '{stage}' of a finished run again, from what its folder holds."
     config = parse(StageConfig, arguments, stage, description)
     from t2iprobe.errors import DataError
-    from t2iprobe.report.terminal import print_summary
+    from t2iprobe.report.summary import print_summary
     from t2iprobe.runs import stages
     from t2iprobe.runs.config import from_resolved
     from t2iprobe.runs.folder import RunFolder, read_json
@@ -56,5 +56,5 @@ def _again(stage: str, arguments: list[str]) -> int:
         )
     require_unchanged(folder, before)
     stages.rerun(folder, from_resolved(folder.manifest["settings"], config.run), stage)
-    print_summary(read_json(folder.path / "summary.json"))
+    print_summary(*(read_json(folder.path / name) for name in ("summary.json", "correlation.json")))
     return 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isnan, nan
 
 from t2iprobe.report.formats import decimal, interval, p_value
-from t2iprobe.report.layers import CODING_ORDER, ordered
+from t2iprobe.report.layers import in_order, ordered
 from t2iprobe.report.run_points import RunPoint
 from t2iprobe.stats import Estimate, spearman
 
@@ -26,10 +26,7 @@ def codings_of(points: Sequence[RunPoint]) -> list[str]:
     """The codings of the runs, the most frequent headline first, then in the order of the report."""
     headlines = [point.headline for point in points]
     first = max(ordered(headlines), key=headlines.count)
-    present = ordered(coding for point in points for coding in point.decodability)
-    known = [name for name in CODING_ORDER if name in present]
-    rest = [name for name in present if name not in known]
-    return sorted([*known, *rest], key=lambda name: name != first)
+    return in_order((coding for point in points for coding in point.decodability), first)
 
 
 def correlate_runs(points: Sequence[RunPoint]) -> list[Across]:

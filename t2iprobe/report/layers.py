@@ -80,10 +80,15 @@ def headline(run: RunData) -> Headline:
 
 def codings(run: RunData, first: str) -> list[str]:
     """The codings that were probed, the headline one first."""
-    present = set(ordered(row.coding for row in run.probes))
+    return in_order(sorted({row.coding for row in run.probes}), first)
+
+
+def in_order(codings: Iterable[str], first: str | None) -> list[str]:
+    """Codings in the order of every table and figure: one of them first, then the built-in ones, then others."""
+    present = ordered(codings)
+    rest = [name for name in present if name not in CODING_ORDER]
     known = [name for name in CODING_ORDER if name in present]
-    others = sorted(present - set(known))
-    return sorted([*known, *others], key=lambda name: name != first)
+    return sorted([*known, *rest], key=lambda name: name != first)
 
 
 def constituents(run: RunData, coding: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Puts the one-file HTML page together: tables and figures in, `report.html` and `figures/*.png` out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,11 @@ from jinja2 import ChainableUndefined, Environment, FileSystemLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from t2iprobe.report import figures, formats, gallery, layers, style
+from t2iprobe.report import figures, formats, gallery, layers, style, summary
 from t2iprobe.report.finding import find, success_varies
 from t2iprobe.report.reading import RunData, TaskPoint, number, pick, read_run, value_of
+from t2iprobe.report.tables import Column, Table
+from t2iprobe.runs.folder import atomic
 
 OUTCOMES = ("right", "wrong", "malformed", "unscored")
 
@@ -47,23 +49,29 @@ FILES = {
     "decodability.parquet": "every task's decodability at the headline site, by coding and constituent",
     "correlation.json": "every correlation with its interval, p, n and method",
     "summary.json": "the numbers of this page's first screen",
+    "report.md": "the finding and those numbers as text",
+    "report.csv": "the table of constituents, unrounded",
 }
 """What the files of a run folder hold."""
 
 
 def build_page(run_folder: Path) -> Path:
-    """Write `report.html` and the figures of a run folder; the same data give the same bytes.
+    """Write `report.html`, `report.md`, `report.csv` and the figures of a run folder; equal data, equal bytes.
 
     Raises:
         DataError: the folder is not a run folder, or a table is missing or malformed.
     """
     run = read_run(run_folder)
-    html = render(run, run_folder / "figures")
+    _write(run_folder / "report.md", summary.document(run.summary, run.correlation))
+    _write(run_folder / "report.csv", summary.part_table(run.summary).csv())
     path = run_folder / "report.html"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(html, encoding="utf-8")
-    partial.replace(path)
+    _write(path, render(run, run_folder / "figures"))
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def render(run: RunData, png_folder: Path) -> str:
@@ -82,9 +90,11 @@ def render(run: RunData, png_folder: Path) -> str:
         at=at,
         finding=find(run.summary, run.correlation),
         outcomes=_outcomes(run),
-        parts=_parts(run),
+        numbers={number.name: number for number in summary.numbers(run.summary)},
+        success_table=summary.success_table(run.summary),
+        part_table=summary.part_table(run.summary),
+        coding_table=summary.coding_table(run.summary),
         varies=success_varies(run.summary),
-        by_coding=_by_coding(run, at),
         codings=_codings(run, at, png_folder),
         stops=figures.scale_stops(),
         text=_text(run, at, png_folder),
@@ -152,29 +162,6 @@ def _outcomes(run: RunData) -> list[dict[str, Any]]:
     ]
 
 
-def _parts(run: RunData) -> list[dict[str, Any]]:
-    success = pick(run.summary, "success", "by_constituent") or {}
-    r2 = pick(run.summary, "decodability", "by_constituent") or {}
-    rho = pick(run.summary, "correlation", "by_constituent") or {}
-    names = layers.ordered([*success, *r2])
-    return [
-        {
-            "name": name,
-            "success": success.get(name),
-            "r2": value_of(r2.get(name)),
-            "rho": rho.get(name) or {},
-        }
-        for name in names
-        if name != "all"
-    ]
-
-
-def _by_coding(run: RunData, at: layers.Headline) -> list[tuple[str, float | None]]:
-    found = pick(run.summary, "decodability", "by_coding") or {}
-    known = [name for name in layers.codings(run, at.coding) if name in found]
-    return [(name, value_of(found[name])) for name in layers.ordered([*known, *found])]
-
-
 def _codings(run: RunData, at: layers.Headline, png_folder: Path) -> list[dict[str, Any]]:
     shown = []
     for coding in layers.codings(run, at.coding):
@@ -194,8 +181,39 @@ def _codings(run: RunData, at: layers.Headline, png_folder: Path) -> list[dict[s
         for index, grid in enumerate(grids):
             panel = picture(figures.heat_panel(grid), f"heat-{coding}-{index}", _heat_alt(grid))
             panels.append({**panel, "constituent": grid.constituent, "grid": grid})
-        shown.append({"name": coding, "panels": panels, "headline": coding == at.coding})
+        shown.append(
+            {
+                "name": coding,
+                "panels": panels,
+                "table": heat_table(grids),
+                "headline": coding == at.coding,
+            }
+        )
     return shown
+
+
+HeatRow = tuple[str, str, tuple[float | None, ...]]
+
+
+def heat_table(grids: Sequence[layers.HeatGrid]) -> Table[HeatRow]:
+    """The values of one coding's heat maps: a row for each constituent and site, a column for each step."""
+
+    def at_step(index: int, step: int) -> Column[HeatRow]:
+        t = grids[0].timesteps.get(step)
+        time = "" if t is None else f" (t = {formats.decimal(t, 0)})"
+        return Column(f"step {step}{time}", lambda row: row[2][index], formats.decimal)
+
+    columns: list[Column[HeatRow]] = [
+        Column("constituent", lambda row: row[0]),
+        Column("site", lambda row: row[1]),
+        *(at_step(index, step) for index, step in enumerate(grids[0].steps)),
+    ]
+    rows = [
+        (grid.constituent, site, values)
+        for grid in grids
+        for site, values in zip(grid.sites, grid.values, strict=True)
+    ]
+    return Table(columns, rows, f"R² by constituent, site and step ({grids[0].coding} coding)")
 
 
 def _heat_alt(grid: layers.HeatGrid) -> str:

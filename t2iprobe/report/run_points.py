@@ -1,7 +1,7 @@
 """One run as one point: what a comparison across runs needs of a run folder, of images or synthetic."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,13 +26,6 @@ Kind = Literal["images", "synthetic"]
 SYNTHETIC_CODING = "modules"
 """The name under which a synthetic run's decodability stands beside the codings of image runs."""
 
-
-BEATS = {
-    True: "above the additive baseline",
-    False: "not above the additive baseline",
-    None: "no baseline",
-}
-
 Bounds = tuple[float, float] | None
 
 
@@ -52,11 +45,13 @@ class RunPoint:
         headline: the coding that was the run's own headline.
         spearman: decodability against success inside the run, over tasks.
         varies: whether success differs between the run's tasks by more than chance; None: not tested.
-        variation: the same in words, with p; of a synthetic run, whether it beats the additive baseline.
+        variation: the same in words, with p; "" of a synthetic run.
+        beats_additive: of a synthetic run, whether the held-out score passes the additive baseline; None: no baseline.
         from_input: of a synthetic run, decodability of the input encoding itself on held-out tasks.
         training_run, training_step, sampling: from the model card; None when it does not say.
         share_possible, share_seen: of all scenes or combinations, those that training could draw and those it drew.
         setup: of a synthetic run, its settings without places and what says how much it saw.
+        number: its place among the compared runs, from 1; in tables and figures.
     """
 
     name: str
@@ -84,8 +79,10 @@ class RunPoint:
     sampling: str | None
     share_possible: float | None
     share_seen: float | None
+    beats_additive: bool | None = None
     from_input: float | None = None
     setup: tuple[tuple[str, str], ...] = ()
+    number: int = 0
 
     @property
     def r2(self) -> float | None:
@@ -110,7 +107,7 @@ def read_points(folders: Sequence[Path]) -> list[RunPoint]:
             raise DataError(f"{folder} is given twice (first as {seen[real]}): give each run once")
         seen[real] = folder
         points.append(read_point(folder))
-    return _distinct(points)
+    return _numbered(points)
 
 
 def _runs_of(folder: Path) -> list[Path]:
@@ -221,7 +218,8 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         spearman=None,
         spearman_ci=None,
         varies=None,
-        variation=BEATS[pick(summary, "composes", "beats_additive")],
+        variation="",
+        beats_additive=pick(summary, "composes", "beats_additive"),
         training_run=None,
         training_step=whole(pick(settings, "steps")),
         sampling=_name(pick(settings, "support")),
@@ -268,14 +266,16 @@ def _name(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _distinct(points: list[RunPoint]) -> list[RunPoint]:
-    """Runs whose folders share a name get their parent's name in front."""
-    from dataclasses import replace
-
+def _numbered(points: list[RunPoint]) -> list[RunPoint]:
+    """The points with their numbers; runs whose folders share a name get their parent's name in front."""
     names = [point.name for point in points]
     return [
-        replace(point, name=f"{point.path.resolve().parent.name}/{point.name}")
-        if names.count(point.name) > 1
-        else point
-        for point in points
+        replace(
+            point,
+            number=number,
+            name=f"{point.path.resolve().parent.name}/{point.name}"
+            if names.count(point.name) > 1
+            else point.name,
+        )
+        for number, point in enumerate(points, start=1)
     ]

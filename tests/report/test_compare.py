@@ -16,8 +16,7 @@ from rich.console import Console
 from scipy import stats
 
 from t2iprobe.errors import ConfigError, DataError
-from t2iprobe.report.across_tables import kind_tables, markdown
-from t2iprobe.report.compare import Comparison, compare, print_comparison
+from t2iprobe.report.compare import Comparison, compare, kind_tables, print_comparison
 from t2iprobe.report.compare_figures import (
     comparison_figure,
     draw_shares,
@@ -29,6 +28,7 @@ from t2iprobe.report.compare_figures import (
 )
 from t2iprobe.report.compare_findings import correlate_runs, sentences
 from t2iprobe.report.run_points import read_point, read_points
+from t2iprobe.report.tables import markdown
 
 SPECS: list[dict[str, Any]] = [
     {"training_step": 300, "level": 0.05, "strength": 0.2},
@@ -255,7 +255,7 @@ def test_synthetic_runs_are_points_too(tmp_path: Path) -> None:
     last = [0.1 + 0.2 * i for i in range(4)]
     assert [point.r2 for point in points] == last, "not the last hidden layer"
     assert points[0].share_seen == 0.75
-    assert [point.variation.startswith("above") for point in points] == [False, False, False, True]
+    assert [point.beats_additive for point in points] == [False, False, False, True]
     across = correlate_runs(points)
     assert across[0].estimate.value == 1.0
     assert across[0].estimate.p == pytest.approx(2 / 24)
@@ -341,9 +341,9 @@ def test_each_kind_has_a_table_of_its_own(runs: list[Path], tmp_path: Path) -> N
     points = read_points([*runs, synthetic(tmp_path / "s", 0.5, 0.6)])
     images, others = kind_tables(points)
     assert (len(images.rows), len(others.rows)) == (5, 1)
-    assert [row[0] for row in images.rows + others.rows] == list("123456")
-    assert "scene" not in others.caption + "".join(others.header)
-    row = dict(zip(others.header, others.rows[0], strict=True))
+    assert [row[0].text for row in images.cells + others.cells] == list("123456")
+    assert "scene" not in others.caption + "".join(others.headings)
+    row = dict(zip(others.headings, map(str, others.cells[0]), strict=True))
     assert (row["held-out R²"], row["R² of seen"], row["decodability"]) == ("0.50", "0.90", "0.60")
 
 
@@ -351,7 +351,7 @@ def test_what_could_be_seen_is_told_from_what_was(tmp_path: Path) -> None:
     folder = write_fake_run(tmp_path / "r", n_tasks=8, n_images=1, share_seen=0.24)
     edit(folder / "run.json", lambda run: run["model"]["card"].update(share_possible=0.7))
     (table,) = kind_tables(read_points([folder]))
-    row = dict(zip(table.header, table.rows[0], strict=True))
+    row = dict(zip(table.headings, map(str, table.cells[0]), strict=True))
     assert (row["possible"], row["seen"]) == ("70%", "24%")
 
 

@@ -24,7 +24,7 @@ from t2iprobe.errors import DataError
 from t2iprobe.report import figures, formats, gallery, layers
 from t2iprobe.report.finding import find
 from t2iprobe.report.reading import TaskPoint, read_run, read_table
-from t2iprobe.report.terminal import print_summary
+from t2iprobe.report.summary import print_summary
 
 HOSTILE = '<script>alert("x")</script> & a $red$ {{ 7 * 7 }} "circle"'
 
@@ -557,7 +557,7 @@ def test_other_folders_are_no_runs(tmp_path: Path, make: str) -> None:
 def test_terminal_summary_fits_and_says_it(built: Path) -> None:
     summary = summary_of(built) | {"model": "[bold]not markup[/bold]"}
     console = Console(file=io.StringIO(), width=80)
-    print_summary(summary, console)
+    print_summary(summary, {}, console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "[bold]not markup[/bold]" in shown
     assert max(map(len, shown.splitlines())) <= 80
