@@ -8,12 +8,13 @@ from torch import Tensor
 
 from t2iprobe.activations.encoder_watch import BatchTexts, EncoderWatch
 from t2iprobe.activations.plan import CapturePlan
-from t2iprobe.activations.pooled_values import PooledValues, Rows, text_rows
+from t2iprobe.activations.pooled_values import PooledValues, pool_map, pool_tokens
 from t2iprobe.activations.pooling import (
+    WITHOUT_WORDS,
+    Rows,
     image_rows,
     image_weights,
-    pool_map,
-    pool_tokens,
+    text_rows,
     text_weights,
 )
 from t2iprobe.calibration.denoisers import image_grid
@@ -39,7 +40,7 @@ class StateWeights:
     ) -> None:
         self._parts = [(s, encoders[s.encoder]) for s in segments if s.encoder in encoders]
         self._texts = texts
-        self.names = texts.names if self._parts else ["mean"]
+        self.names = texts.names if self._parts else [WITHOUT_WORDS]
 
     def weights(self, n: int) -> Tensor:
         """Weights (b, p, n) over n text states."""
@@ -54,7 +55,7 @@ class StateWeights:
             ]
             for index in range(len(prompts))
         ]
-        return text_weights(self.names, n, tokens, self._texts.spans)
+        return torch.from_numpy(text_weights(self.names, n, tokens, self._texts.spans))
 
 
 class DenoiserWatch:
@@ -159,7 +160,7 @@ class DenoiserWatch:
         if own[0].ndim != 2:  # one vector per prompt, no tokens
             if is_read:
                 vectors = torch.stack([row.float().flatten() for row in own])[:, None]
-                self._pooled.put(site, None, vectors, text_rows(["mean"]))
+                self._pooled.put(site, None, vectors, text_rows([WITHOUT_WORDS]))
             return
         n = max(row.shape[0] for row in own)
         self._text = self._states.weights(n).to(own[0].device)
@@ -219,7 +220,7 @@ class DenoiserWatch:
                 grid = image_grid(self._found, n, self._plan.calibration.image_size)
             else:
                 grid = (shape[0], shape[1]) if len(shape) == 2 else None
-            weights = image_weights(self._plan.image_poolings, n, grid).to(device)
+            weights = torch.from_numpy(image_weights(self._plan.image_poolings, n, grid)).to(device)
             self._image[shape, device] = (
                 weights,
                 image_rows(self._plan.image_poolings, grid is not None),

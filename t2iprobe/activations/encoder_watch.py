@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from t2iprobe.activations.pooled_values import PooledValues, text_rows
-from t2iprobe.activations.pooling import pool_tokens, text_weights
+from t2iprobe.activations.pooled_values import PooledValues, pool_tokens
+from t2iprobe.activations.pooling import text_rows, text_weights
 from t2iprobe.calibration.outputs import pick
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.tokens import PromptTokens, Span, TokenReader
@@ -82,7 +83,8 @@ class EncoderWatch:
     def _weights_of(self, prompts: Sequence[int], n: int) -> Tensor:
         found = [self.tokens[prompt] for prompt in prompts]
         parts = [[(tokens, 0, 0)] for tokens in found if tokens is not None]
-        return text_weights(self._texts.names, n, parts, [self._texts.spans[i] for i in prompts])
+        spans = [self._texts.spans[prompt] for prompt in prompts]
+        return torch.from_numpy(text_weights(self._texts.names, n, parts, spans))
 
     def read(self, site: Site, reading: Reading) -> Callable[..., None]:
         """A hook that pools one site's output for the rows that belong to prompts."""

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from t2iprobe.activations.pooling import (
+    DEFAULT_POOLING,
     IMAGE_POOLINGS,
-    TEXT_POOLINGS,
-    check_poolings,
+    split_poolings,
     text_names,
 )
 from t2iprobe.calibration.calibrate import Calibration, calibrate
@@ -122,8 +122,7 @@ def plan_capture(
     model: Model,
     sites: str | Sequence[str] = "default",
     at: Sequence[float] = DEFAULT_AT,
-    image_pooling: Sequence[str] = IMAGE_POOLINGS,
-    text_pooling: Sequence[str] = TEXT_POOLINGS,
+    pooling: Sequence[str] = DEFAULT_POOLING,
 ) -> CapturePlan:
     """Decide what to capture.
 
@@ -131,14 +130,13 @@ def plan_capture(
         model: the model; it is calibrated if it is not yet.
         sites: "default" (at most about 24, well spread), "all", or globs over `component.path:stream`.
         at: fractions of the schedule (0 to 1) or step indices.
-        image_pooling: poolings of image streams, from "mean" and "grid".
-        text_pooling: poolings of text streams, from "mean", "eot" and "span".
+        pooling: poolings of both streams; see `t2iprobe.activations.pooling.split_poolings`.
 
     Raises:
         ConfigError: `at` or a pooling cannot be used.
         SiteError: a glob fits no site, or nothing can be hooked.
     """
-    check_poolings(image_pooling, text_pooling)
+    image_poolings, text_poolings = split_poolings(pooling)
     resolve_steps(at, 1_000_000)
     refuse_unreadable(model)
     calibration = calibrated(model)
@@ -153,7 +151,7 @@ def plan_capture(
     if not read:
         why = "; ".join(calibration.notes)
         raise ConfigError(f"--at names no step in which {chosen[0]} runs: {why}")
-    return CapturePlan(calibration, tuple(read), steps, tuple(image_pooling), tuple(text_pooling))
+    return CapturePlan(calibration, tuple(read), steps, image_poolings, text_poolings)
 
 
 def refuse_unreadable(model: Model) -> None:
@@ -290,7 +288,7 @@ def bytes_per_image(plan: CapturePlan, n_constituents: int) -> int:
         n_constituents: constituents of the task family: each has a text pooling of its own.
     """
     n_text = len(text_names(plan.text_poolings, [str(i) for i in range(n_constituents)]))
-    n_image = sum(4 if name == "grid" else 1 for name in plan.image_poolings)
+    n_image = sum(IMAGE_POOLINGS[name].rows for name in plan.image_poolings)
     total = 0
     for site in plan.sites:
         shape = site_shape(plan.calibration, site)

@@ -1,21 +1,30 @@
-"""Pooled activations of one batch, kept on the device until the call is over."""
+"""Pooling on the device, and the pooled values of one batch, which stay there until the call is over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from t2iprobe.activations.pooling import Rows
 from t2iprobe.places import Place, Site
 
-Rows = dict[str, slice]
-"""Pooling name -> its rows among the pooled values."""
+
+def pool_tokens(
+    values: Float[Tensor, "b n d"], weights: Float[Tensor, "*b p n"]
+) -> Float[Tensor, "b p d"]:
+    """Pooled tokens in float32; half precision is left before the sum, where it would overflow or round."""
+    values = values.float()
+    return torch.bmm(weights.expand(values.shape[0], -1, -1), values)
 
 
-def text_rows(names: Sequence[str]) -> Rows:
-    """One row per text pooling."""
-    return {name: slice(i, i + 1) for i, name in enumerate(names)}
+def pool_map(
+    values: Float[Tensor, "b d h w"], weights: Float[Tensor, "p n"]
+) -> Float[Tensor, "b p d"]:
+    """Pooled feature map in float32."""
+    return torch.matmul(values.flatten(2).float(), weights.T).transpose(1, 2)
 
 
 @dataclass

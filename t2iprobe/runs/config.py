@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from t2iprobe.activations.pooling import DEFAULT_POOLING, pooling_help
 from t2iprobe.errors import ConfigError
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.registry import PROBES, SCORERS, choices
@@ -59,6 +60,10 @@ class RunSettings:
     """Where to read: default, all, or globs over site names, e.g. 'transformer.*' (`t2iprobe inspect` lists them)."""
     at: str = "0,0.25,0.5,0.75,1"
     """Denoising steps to read: fractions of the schedule, e.g. 0,0.5,1, or step indices, e.g. 2,5,9."""
+    pooling: Annotated[
+        tuple[str, ...], arg(help=f"How activations are pooled, {pooling_help()}.")
+    ] = DEFAULT_POOLING
+    """How each place is pooled: names of `t2iprobe.activations.pooling`, for both streams."""
     batch_size: int = 16
     """Images generated at a time at most, in whole tasks; the task list fixes the batches."""
     seed: int = 0

@@ -16,6 +16,7 @@ from t2iprobe.activations.plan import (
     plan_capture,
     resolve_steps,
 )
+from t2iprobe.activations.pooling import split_poolings
 from t2iprobe.activations.truncation import foresee_cut
 from t2iprobe.checks.ignored_settings import unheeded
 from t2iprobe.errors import ConfigError, DataError
@@ -45,6 +46,7 @@ def check(config: RunConfig) -> RunTasks:
     registry.scorer(config.scorer).check_family(drawn.family)
     registry.probe(config.probe)
     resolve_steps(config.steps_to_read, sys.maxsize)
+    split_poolings(config.pooling)
     if not any(part.strip() for pattern in config.sites for part in pattern.split(",")):
         raise ConfigError("--sites is empty; give default, all, or globs over site names")
     return drawn
@@ -70,7 +72,7 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     _remember_model(folder, model)
     start = time.monotonic()
     with waiting("trial calls"):
-        plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+        plan = plan_capture(model, config.sites, config.steps_to_read, config.pooling)
     check_has_image_site(plan)
     sites = [f"{site.component}.{site.path}" for site in plan.sites]
     folder.update(capture={"sites": list(dict.fromkeys(sites))})  # in running order

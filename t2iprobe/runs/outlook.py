@@ -79,7 +79,7 @@ def look_ahead(config: RunConfig, start: float) -> Outlook:
     """
     drawn = check(config)
     model = load_model(config.model, config)
-    plan = plan_capture(model, sites=config.sites, at=config.steps_to_read)
+    plan = plan_capture(model, config.sites, config.steps_to_read, config.pooling)
     check_has_image_site(plan)
     longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
     cut_off = foresee_cut(model, plan, longest)

@@ -1,16 +1,21 @@
 """Pooling against sums by hand and torch's own adaptive pooling."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
+from t2iprobe.activations import pooling
 from t2iprobe.activations.plan import resolve_steps
+from t2iprobe.activations.pooled_values import pool_map, pool_tokens
 from t2iprobe.activations.pooling import (
-    check_poolings,
+    DEFAULT_POOLING,
+    TextPooling,
     image_rows,
     image_weights,
-    pool_map,
-    pool_tokens,
+    split_poolings,
     text_names,
     text_weights,
 )
@@ -24,7 +29,7 @@ PROMPT = PromptTokens((1, 2, 3), ((0, 1), (2, 5), (6, 12)), 4, False)
 def test_grid_is_adaptive_average_pooling(shape: tuple[int, int]) -> None:
     height, width = shape
     maps = torch.randn(2, 3, height, width)
-    weights = image_weights(["mean", "grid"], height * width, shape)
+    weights = torch.from_numpy(image_weights(["mean", "grid"], height * width, shape))
     pooled = pool_map(maps, weights)
     assert torch.allclose(pooled[:, 0], maps.mean((2, 3)), atol=1e-6)
     expected = adaptive_avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
@@ -41,28 +46,27 @@ def test_rows_follow_the_order_asked_for() -> None:
 
 def test_float16_does_not_overflow() -> None:
     values = torch.full((1, 100_000, 1), 10.0, dtype=torch.float16)
-    assert pool_tokens(values, image_weights(["mean"], 100_000, None)).item() == pytest.approx(
-        10.0, rel=1e-3
-    )
+    weights = torch.from_numpy(image_weights(["mean"], 100_000, None))
+    assert pool_tokens(values, weights).item() == pytest.approx(10.0, rel=1e-3)
 
 
 def test_text_poolings_take_real_tokens_only() -> None:
     spans = {"color": (2, 5), "shape": (6, 12), "gone": (6, 20)}
     names = text_names(["mean", "eot", "span"], list(spans))
     both = text_weights(names, 6, [[(PROMPT, 0, 0)], []], [spans, spans])
-    assert both[1].isnan().all()
+    assert np.isnan(both[1]).all()
     weights = both[0]
     third = 1 / 3
     assert weights[0].tolist() == pytest.approx([0, third, third, third, 0, 0])
     assert weights[1].tolist() == [0, 0, 0, 0, 1, 0]
     assert weights[2].tolist() == [0, 0, 1, 0, 0, 0]
     assert weights[3].tolist() == [0, 0, 0, 1, 0, 0]
-    assert weights[4].isnan().all()
+    assert np.isnan(weights[4]).all()
 
 
 def test_shifted_and_dropped_tokens() -> None:
     weights = text_weights(["mean"], 4, [[(PROMPT, -2, 2), (PROMPT, 0, 3)]], [{}])
-    assert weights[0, 0].nonzero().flatten().tolist() == [0, 1, 3]
+    assert np.flatnonzero(weights[0, 0]).tolist() == [0, 1, 3]
 
 
 def test_a_constituent_of_which_a_part_is_not_handed_on_is_cut() -> None:
@@ -70,7 +74,7 @@ def test_a_constituent_of_which_a_part_is_not_handed_on_is_cut() -> None:
     names = text_names(["mean", "span"], list(spans))
     (weights,) = text_weights(names, 3, [[(PROMPT, 0, 0)]], [spans])
     assert weights[0].tolist() == [0, 0.5, 0.5]
-    assert weights[1].isnan().all()
+    assert np.isnan(weights[1]).all()
     assert weights[2].tolist() == [0, 0, 1]
 
 
@@ -82,13 +86,58 @@ def test_images_that_share_a_prompt_share_its_weights_in_any_order() -> None:
     weights = text_weights(names, 6, [parts for parts, _ in asked], [spans for _, spans in asked])
     for index, (parts, spans) in enumerate(asked):
         alone = text_weights(names, 6, [parts], [spans])
-        assert torch.equal(weights[index].nan_to_num(-1), alone[0].nan_to_num(-1))
-    assert not torch.equal(weights[0].nan_to_num(-1), weights[3].nan_to_num(-1))
+        assert np.array_equal(weights[index], alone[0], equal_nan=True)
+    assert not np.array_equal(weights[0], weights[3], equal_nan=True)
 
 
-def test_unknown_poolings() -> None:
-    with pytest.raises(ConfigError, match=r"unknown image pooling 'means': did you mean 'mean'"):
-        check_poolings(["means"], ["mean"])
+@pytest.mark.parametrize(
+    ("names", "image", "text"),
+    [
+        (DEFAULT_POOLING, ("mean", "grid"), ("mean", "eot", "span")),
+        (["grid", "eot"], ("grid",), ("eot",)),
+        (["image:mean, text:span"], ("mean",), ("span",)),
+        (["eot,mean", "mean"], ("mean",), ("eot", "mean")),
+    ],
+)
+def test_names_are_for_the_streams_that_have_them(
+    names: Sequence[str], image: tuple[str, ...], text: tuple[str, ...]
+) -> None:
+    assert split_poolings(names) == (image, text)
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["means"], r"unknown pooling 'means': did you mean 'mean'\?"),
+        (["mean", "image:eot"], r"unknown pooling 'image:eot'.* Known: grid, mean"),
+        (["picture:mean"], r"unknown pooling 'picture:mean'.* Known: eot, grid, mean, span"),
+        (["grid"], r"--pooling names none for text streams: add mean or eot or span"),
+        (["eot", "span"], r"--pooling names none for image streams: add mean or grid"),
+        ([], r"--pooling names none for image streams"),
+    ],
+)
+def test_poolings_that_cannot_be_used(names: Sequence[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        split_poolings(names)
+
+
+def test_a_pooling_of_ones_own_needs_an_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first word, and the first word of each constituent: a function and a line in the table each."""
+    first = TextPooling("the first word", lambda prompt, _: prompt.positions[:1])
+    head = TextPooling(
+        "the first token of each constituent",
+        lambda prompt, characters: (prompt.span(characters) or ())[:1] if characters else (),
+        per_constituent=True,
+    )
+    table = {**pooling.TEXT_POOLINGS, "first": first, "head": head}
+    monkeypatch.setattr(pooling, "TEXT_POOLINGS", table)
+    assert "first (the first word)" in pooling.pooling_help()
+    _, names = split_poolings(["mean", "head", "first"])
+    spelled = text_names(names, ["both"])
+    assert spelled == ["mean", "head-both", "first"]
+    (weights,) = text_weights(spelled, 5, [[(PROMPT, 0, 0)]], [{"both": (2, 12)}])
+    assert weights[1].tolist() == [0, 0, 1, 0, 0]
+    assert weights[2].tolist() == [0, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class TestBlocksThatRunSeveralTimes:
         model = Model("tied", pipeline(Design()))
         first, second = model.pipe.speller.ladder
         model.pipe.speller.ladder = nn.ModuleList([first, second, first])
-        plan = plan_capture(model, sites="speller.ladder.0", text_pooling=["eot"])
+        plan = plan_capture(model, sites="speller.ladder.0", pooling=["grid", "eot"])
         assert plan.calibration.notes == [
             "speller: 2 passes of ladder.0 in one call, of which the last is captured"
         ]
