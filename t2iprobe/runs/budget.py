@@ -1,13 +1,17 @@
-"""A time that a run has to end in, and whether more work fits into what is left of it."""
+"""The time a run has, of which a fixed share is for making images."""
 
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 
 from t2iprobe.errors import ConfigError
 
 _PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+GENERATION_SHARE = 0.7
+"""Part of a budget after which no further images are begun; the rest is for scoring, probing and the report."""
+
 FORMS = "write hours, minutes and seconds with their letters, e.g. 90s, 30m or 1h30m"
 
 
@@ -21,11 +25,11 @@ def parse_duration(text: str) -> float:
         >>> parse_duration("1h30m"), parse_duration("90s")
         (5400.0, 90.0)
     """
-    found = _PARTS.fullmatch(text.strip().lower())
-    if found is None or not any(found.groups()):
+    parts = _PARTS.fullmatch(text.strip().lower())
+    if parts is None or not any(parts.groups()):
         raise ConfigError(f"--budget {text}: is no time; {FORMS}")
     seconds = sum(
-        float(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)
+        float(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True)
     )
     if seconds <= 0:
         raise ConfigError(f"--budget {text}: must be more than nothing; {FORMS}")
@@ -34,11 +38,11 @@ def parse_duration(text: str) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """A time that began to run out at a moment.
+    """The time a run has.
 
     Attributes:
         text: the time as the user wrote it.
-        start: reading of the clock when it began.
+        start: reading of the clock when the program began.
         clock: gives the present in seconds.
     """
 
@@ -57,6 +61,20 @@ class Budget:
         return self.clock() - self.start
 
     @property
-    def left(self) -> float:
-        """Seconds that are left; negative when it is over."""
-        return self.seconds - self.spent
+    def left_for_images(self) -> float:
+        """Seconds in which images may still be made; negative when they are over."""
+        return GENERATION_SHARE * self.seconds - self.spent
+
+
+def enough(loading_s: float, making_s: float) -> int:
+    """Whole seconds of a budget in whose share for images some can be made, and a fifth more for slower moments.
+
+    Args:
+        loading_s: seconds from the start of the program until the first image.
+        making_s: seconds to make the images.
+
+    Example:
+        >>> enough(10, 25)
+        60
+    """
+    return ceil(1.2 * (loading_s + making_s) / GENERATION_SHARE)

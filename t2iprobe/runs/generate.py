@@ -5,7 +5,6 @@ made again as a whole, so an interrupted run ends with the same bytes as an unbr
 """
 
 import sys
-import time
 from typing import Any
 
 from t2iprobe import registry
@@ -24,11 +23,10 @@ from t2iprobe.models.cards import find_card
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.model import Model
 from t2iprobe.runs import run_tasks as drawing
-from t2iprobe.runs.budget import Budget
+from t2iprobe.runs.budget import GENERATION_SHARE, Budget, enough
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.cost import StageClock
 from t2iprobe.runs.folder import RunFolder
-from t2iprobe.runs.limit import Limit
 from t2iprobe.runs.maker import Job, Maker, batch_size, image_requests
 from t2iprobe.runs.pieces import Piece, keep_only
 from t2iprobe.runs.progress import console, say, waiting
@@ -70,7 +68,6 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     with waiting(f"loading {config.model}"):
         model = load_model(config.model, config)
     _remember_model(folder, model)
-    start = time.monotonic()
     with waiting("trial calls"):
         plan = plan_capture(model, config.sites, config.steps_to_read, config.pooling)
     check_has_image_site(plan)
@@ -78,22 +75,21 @@ def run(folder: RunFolder, config: RunConfig, budget: Budget | None = None) -> s
     folder.update(capture={"sites": list(dict.fromkeys(sites))})  # in running order
     for note in notes_on(model, plan, config):
         say(f"note: {note}")
-    calibration_s = time.monotonic() - start
     maker = Maker(Job(folder, model, plan, drawn, config), clock)
     if maker.next is not None:
         longest = max(image_requests(drawn, 1), key=lambda request: len(request.prompt))
         for note in foresee_cut(model, plan, longest):
             say(f"note: {note}")
-    limit = None
     if budget is None or maker.next is None:
-        maker.make(None)
-    elif budget.left > calibration_s:  # which made a whole image: in less time none fits
-        limit = maker.limit(budget)
-        maker.make(limit)
-    if budget is None or maker.next is None:
-        _write(folder, drawn, drawn, maker.done)
-        return "done"
-    return _stop(folder, drawn, config, maker, budget, limit)
+        maker.make()
+    else:
+        pace = maker.pace()
+        loading_s = budget.spent
+        pace = maker.make(budget, pace)
+        if maker.next is not None:
+            return _stop(folder, drawn, config, maker, budget, _more_time(maker, loading_s, pace))
+    _write(folder, drawn, drawn, maker.done)
+    return "done"
 
 
 def notes_on(model: Model, plan: CapturePlan, config: RunConfig) -> tuple[str, ...]:
@@ -117,9 +113,11 @@ def _stop(
     config: RunConfig,
     maker: Maker,
     budget: Budget,
-    limit: Limit | None,
+    more_time: str,
 ) -> str:
     """End with the tasks that are whole, if they are enough for the folds.
+
+    `more_time` says how much time is enough.
 
     Raises:
         ConfigError: not one task more than before fits into the budget.
@@ -131,13 +129,16 @@ def _stop(
     if not maker.n_made and (not ids or later_are_done):
         if ids:
             folder.set_stage("generate", "stopped")
-        raise ConfigError(_too_short(maker, budget, limit, so_far))
+        kept = f"; {so_far} are done" if ids else ""
+        raise ConfigError(
+            f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s{kept}; {more_time}"
+        )
     try:
         part = drawing.restrict(drawn, set(ids), config)
     except DataError:
         raise DataError(
             f"the budget of {budget.text} ended the run after {so_far}, too few to probe; they are kept, and the same "
-            f"command with more time goes on from them: {_least(maker, budget, limit)}"
+            f"command with more time goes on from them: {more_time}"
         ) from None
     _write(folder, drawn, part, maker.done)
     folder.set_stage("generate", reason="budget")
@@ -147,22 +148,12 @@ def _stop(
     return "stopped"
 
 
-def _too_short(maker: Maker, budget: Budget, limit: Limit | None, so_far: str) -> str:
-    kept = f"; {so_far} are done" if not so_far.startswith("0 ") else ""
+def _more_time(maker: Maker, loading_s: float, pace: float) -> str:
+    """How much time is enough for as many tasks as can be probed."""
+    n_tasks, making_s = maker.least(pace)
     return (
-        f"--budget {budget.text} is too short: loading and measuring took {budget.spent:.0f} s{kept}; "
-        f"{_least(maker, budget, limit)}"
-    )
-
-
-def _least(maker: Maker, budget: Budget, limit: Limit | None) -> str:
-    """The least time to ask for; where it was over before anything could be measured, who tells it."""
-    if limit is None:
-        return "give more time; `t2iprobe plan` with the same settings tells how much"
-    n_tasks, need = maker.least(limit)
-    return (
-        f"the least that can be probed, {n_tasks} tasks, may need {need:.0f} s more with scoring, probing and the "
-        f"report; give {budget.spent + need:.0f}s or more"
+        f"the least that can be probed, {n_tasks} tasks, takes about {loading_s + making_s:.0f} s to load and make, "
+        f"which may be {GENERATION_SHARE:.0%} of the budget; give {enough(loading_s, making_s)}s or more"
     )
 
 

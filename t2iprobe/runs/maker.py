@@ -1,8 +1,7 @@
-"""Makes the images of a run piece by piece, with their activations, and stops where a budget says so."""
+"""Makes the images of a run piece by piece, with their activations, and stops where the time for images is over."""
 
 import time
 from dataclasses import dataclass
-from math import ceil
 
 from safetensors import SafetensorError
 
@@ -16,9 +15,7 @@ from t2iprobe.runs.budget import Budget
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.cost import StageClock
 from t2iprobe.runs.folder import RunFolder, atomic
-from t2iprobe.runs.forecast import foretell
-from t2iprobe.runs.limit import Limit
-from t2iprobe.runs.pieces import Batch, Piece, cut, is_whole
+from t2iprobe.runs.pieces import Batch, Piece, is_whole, least, split
 from t2iprobe.runs.progress import Bar, bar, console
 from t2iprobe.runs.run_tasks import RunTasks
 from t2iprobe.runs.shards import Entry, shard_metadata, write_shard
@@ -60,7 +57,7 @@ class Maker:
         self._clock = clock
         self._size = batch_size(job.config, job.plan)
         seeds = job.config.seeds
-        self._pieces = cut(image_requests(job.drawn, seeds), seeds, self._size)
+        self._pieces = split(image_requests(job.drawn, seeds), seeds, self._size)
         self._missing = {
             number
             for piece in self._pieces
@@ -82,45 +79,47 @@ class Maker:
         """The piece to make next; None when nothing is missing."""
         return next((p for p in self._pieces if self._missing & p.batches.keys()), None)
 
-    def need(self, piece: Piece, limit: Limit) -> float:
-        """Seconds to make a piece and to finish the run with it."""
-        return limit.need(self._n_tasks_with(piece), self._n_missing(piece))
+    def least(self, pace: float) -> tuple[int, float]:
+        """The smallest number of tasks, one more piece at least, that can be probed, and the seconds to make them.
 
-    def least(self, limit: Limit) -> tuple[int, float]:
-        """The smallest number of tasks, one more piece at least, that can be probed, and the seconds they take."""
-        ids = {task_id for piece in self.done for task_id in piece.task_ids}
-        n_images = 0
-        for piece in self._pieces:
-            n_images += self._n_missing(piece)
-            ids.update(piece.task_ids)
-            if n_images and drawing.can_be_probed(self._job.drawn, ids, self._job.config):
-                break
-        return len(ids), limit.need(len(ids), n_images)
+        Args:
+            pace: seconds of an image.
+        """
+        job = self._job
+        done = {task_id for piece in self.done for task_id in piece.task_ids}
+        missing = [piece for piece in self._pieces if self._missing & piece.batches.keys()]
+        n_tasks, pieces = least(missing, job.drawn, job.config, done)
+        return n_tasks, pace * sum(self._n_missing(piece) for piece in pieces)
 
-    def limit(self, budget: Budget) -> Limit:
-        """Measure an image and foretell the later stages, to keep the run inside a budget."""
+    def pace(self) -> float:
+        """Seconds of an image, measured on the first two that are missing; nothing is kept of them."""
         piece = self.next or self._pieces[-1]
-        job, left = self._job, budget.left
-        measured = measure(job.model, job.plan, piece.requests[:1], job.config.seed)
-        affordable = ceil(2 * left / (measured.seconds * job.config.seeds))
-        most = min(len(job.drawn.tasks), self._n_tasks_with(piece) + affordable)
-        later = foretell(measured.sample, job.drawn, job.config, self._size, most)
-        return Limit(budget, later, measured.seconds)
+        return measure(
+            self._job.model, self._job.plan, piece.requests[:2], self._job.config.seed
+        ).seconds
 
-    def make(self, limit: Limit | None) -> None:
-        """Make what is missing, as far as the limit allows."""
+    def make(self, budget: Budget | None = None, pace: float = 0.0) -> float:
+        """Make what is missing; with a budget, the pieces that end in its time for images.
+
+        Args:
+            budget: the time of the run.
+            pace: seconds of an image; each piece measures it anew.
+
+        Returns:
+            Seconds of an image of the last piece.
+        """
         n_images = sum(len(piece.requests) for piece in self._pieces)
         n_there = n_images - sum(self._n_missing(piece) for piece in self._pieces)
         if n_there:
             console.print(f"{n_there} of {n_images} images are there already")
         with bar("generate", n_images, "images", done=n_there) as progress:
             while piece := self.next:
-                if limit is not None and self.need(piece, limit) > limit.budget.left:
-                    return
                 n, start = self._n_missing(piece), time.monotonic()
+                if budget is not None and n * pace > budget.left_for_images:
+                    break
                 self._make(piece, progress)
-                if limit is not None:
-                    limit.took(n, time.monotonic() - start)
+                pace = (time.monotonic() - start) / n
+        return pace
 
     def _make(self, piece: Piece, progress: Bar) -> None:
         job = self._job
@@ -147,10 +146,6 @@ class Maker:
         counts = {"tasks": n_tasks, "images_asked": n_tasks * job.config.seeds}
         job.folder.update(counts=counts, fold_overlap=job.drawn.fold_overlap)
         drawing.write(job.folder, job.drawn, {})
-
-    def _n_tasks_with(self, piece: Piece) -> int:
-        """Tasks that are whole once a piece is made."""
-        return sum(len(other.task_ids) for other in self.done) + len(piece.task_ids)
 
     def _n_missing(self, piece: Piece) -> int:
         return sum(len(batch) for n, batch in piece.batches.items() if n in self._missing)

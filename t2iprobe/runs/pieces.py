@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from t2iprobe.activations.generate import ImageRequest
 from t2iprobe.errors import DataError
+from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.folder import RunFolder, intact_png
+from t2iprobe.runs.run_tasks import RunTasks, can_be_probed
 from t2iprobe.runs.shards import shard_facts
 
 Batch = list[ImageRequest]
@@ -32,7 +34,7 @@ class Piece:
         return list(dict.fromkeys(request.task_id for request in self.requests))
 
 
-def cut(requests: Batch, seeds: int, size: int) -> list[Piece]:
+def split(requests: Batch, seeds: int, size: int) -> list[Piece]:
     """Batches of at most `size` images, which depend on the task list alone.
 
     A batch holds whole tasks. A task with more images than a batch takes has batches of its own, of about one size.
@@ -44,9 +46,9 @@ def cut(requests: Batch, seeds: int, size: int) -> list[Piece]:
 
     Example:
         >>> tasks = [ImageRequest(task, n, "") for task in "abc" for n in range(3)]
-        >>> [[len(batch) for batch in piece.batches.values()] for piece in cut(tasks, 3, 8)]
+        >>> [[len(batch) for batch in piece.batches.values()] for piece in split(tasks, 3, 8)]
         [[6], [3]]
-        >>> [[len(batch) for batch in piece.batches.values()] for piece in cut(tasks, 3, 2)]
+        >>> [[len(batch) for batch in piece.batches.values()] for piece in split(tasks, 3, 2)]
         [[2, 1], [2, 1], [2, 1]]
     """
     together = max(1, size // seeds) * seeds
@@ -59,6 +61,27 @@ def cut(requests: Batch, seeds: int, size: int) -> list[Piece]:
         first = len(pieces) * in_piece
         pieces.append(Piece(dict(enumerate(batches, start=first))))
     return pieces
+
+
+def least(
+    pieces: Iterable[Piece], drawn: RunTasks, config: RunConfig, done: Iterable[str] = ()
+) -> tuple[int, list[Piece]]:
+    """The smallest number of tasks that can be probed, and the pieces that have to be made for them: one at least.
+
+    Args:
+        pieces: what can be made, in order; all of it where no fewer can be probed.
+        drawn: the tasks of the run.
+        config: its settings.
+        done: ids of tasks that are made already.
+    """
+    ids = set(done)
+    needed: list[Piece] = []
+    for piece in pieces:
+        needed.append(piece)
+        ids.update(piece.task_ids)
+        if can_be_probed(drawn, ids, config):
+            break
+    return len(ids), needed
 
 
 def is_whole(folder: RunFolder, number: int, batch: Batch) -> bool:

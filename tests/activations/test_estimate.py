@@ -14,9 +14,9 @@ from t2iprobe.activations.plan import bytes_per_image, plan_capture
 from t2iprobe.checks.doctor import requests
 from t2iprobe.errors import ConfigError
 from t2iprobe.runs import stages
-from t2iprobe.runs.config import RunConfig
-from t2iprobe.runs.folder import read_json
-from t2iprobe.runs.outlook import look_ahead
+from t2iprobe.runs.config import RunConfig, resolved
+from t2iprobe.runs.estimate import estimate as estimate_run
+from t2iprobe.runs.folder import RunFolder
 
 SMALL: dict[str, Any] = {"tasks": 40, "seeds": 2, "steps": 4, "folds": 4, "resamples": 199}
 
@@ -52,16 +52,16 @@ def test_a_whole_batch_is_measured_where_that_is_short(
     assert measure_like_the_run(model, plan, requests()[:4], 0).n_images == 2
 
 
-def test_the_outlook_of_a_small_run_is_that_of_the_run(tmp_path: Path) -> None:
-    """Disk is exact but for tables and figures. Time is only bounded: other work may slow either down."""
+def test_the_estimate_of_a_small_run_is_that_of_the_run(tmp_path: Path) -> None:
+    """Disk is exact but for the sizes of single images. Time is only bounded: other work may slow either down."""
     config = RunConfig(out=tmp_path / "run", **SMALL)
-    found = look_ahead(config, time.monotonic())
-    folder = stages.run(config)
-    disk = sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
-    assert found.disk_bytes == pytest.approx(disk, rel=0.2)
-    cost = read_json(folder.path / "summary.json")["cost"]
-    took = cost["images_made"] / cost["images_per_s"]
-    assert found.making_s / 4 < took < found.making_s * 4
-    later = sum(cost["by_stage"][stage] for stage in ("score", "probe", "correlate", "report"))
-    assert found.later_s / 5 < later < found.later_s * 5
-    assert (found.n_tasks, found.n_images, found.n_measured) == (40, 80, 16)
+    expected = estimate_run(config, time.monotonic())
+    folder = RunFolder.open(config.folder, resolved(config), None)
+    with folder.locked():
+        stages.run_stage("generate", folder, config)
+    files = [*folder.shards(), *(folder.path / "images").glob("*.png")]
+    disk = sum(path.stat().st_size for path in files)
+    assert expected.disk_bytes == pytest.approx(disk, rel=0.2)
+    stage = folder.stage("generate")
+    assert expected.making_s / 4 < stage["making_s"] < expected.making_s * 4
+    assert (expected.n_tasks, expected.n_images, expected.n_measured) == (40, 80, 16)
