@@ -9,12 +9,12 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from t2iprobe.cli.parsing import parse
 from t2iprobe.errors import ConfigError, unknown
 from t2iprobe.families.reading import family_names, load_family
-from t2iprobe.families.tasks import Family
+from t2iprobe.families.tasks import Constituent, Family
+from t2iprobe.report.tables import Column, Table
 
 _N_EXAMPLES = 6
 
@@ -52,19 +52,26 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+FAMILY_COLUMNS: tuple[Column[Family], ...] = (
+    Column("family", lambda family: family.name),
+    Column("tasks", lambda family: f"{family.n_tasks:,}"),
+    Column("scenes", lambda family: f"{family.n_scenes:,}"),
+    Column("headline", lambda family: family.headline),
+    Column("description", lambda family: family.description),
+)
+
+
 def print_families(console: Console | None = None) -> None:
     """One line per built-in family: its size, its headline coding, what it is."""
-    table = Table("family", "tasks", "scenes", "headline", "description", box=None, pad_edge=False)
-    for name in family_names():
-        family = load_family(name)
-        table.add_row(
-            escape(name),
-            f"{family.n_tasks:,}",
-            f"{family.n_scenes:,}",
-            family.headline,
-            escape(family.description),
-        )
-    (console or Console()).print(table)
+    families = [load_family(name) for name in family_names()]
+    (console or Console()).print(Table(FAMILY_COLUMNS, families).terminal())
+
+
+CONSTITUENT_COLUMNS: tuple[Column[Constituent], ...] = (
+    Column("constituent", lambda constituent: constituent.name),
+    Column("kind", lambda constituent: constituent.kind),
+    Column("values", lambda part: f"{len(part.values)}: {', '.join(part.values)}"),
+)
 
 
 def show_family(name_or_path: str | Path, console: Console | None = None) -> None:
@@ -82,13 +89,14 @@ def show_family(name_or_path: str | Path, console: Console | None = None) -> Non
         f"{family.n_tasks:,} tasks, {family.n_scenes:,} scenes; "
         f"codings {', '.join(family.codings)}; headline {family.headline}\n"
     )
-    console.print(_constituents(family))
+    console.print(Table(CONSTITUENT_COLUMNS, family.constituents).terminal())
     console.print()
     for line in examples(family):
         console.print(f"  {escape(line)}", highlight=False)
     for kinds in list(family.bound_pairs):
+        table = coverage_table(family, kinds)
         console.print()
-        console.print(_coverage_table(family, kinds))
+        console.print(table.terminal(title=table.caption, title_justify="left"))
 
 
 def examples(family: Family, n: int = _N_EXAMPLES) -> list[str]:
@@ -108,38 +116,22 @@ def coverage(family: Family, kinds: tuple[str, str]) -> Counter[tuple[str, ...]]
     return Counter(pair for scene in family.scenes() for pair in set(family.things(scene, kinds)))
 
 
-def _constituents(family: Family) -> Table:
-    table = Table("constituent", "kind", "values", box=None, pad_edge=False)
-    for constituent in family.constituents:
-        values = ", ".join(constituent.values)
-        table.add_row(
-            constituent.name, constituent.kind, escape(f"{len(constituent.values)}: {values}")
-        )
-    return table
-
-
-def _coverage_table(family: Family, kinds: tuple[str, str]) -> Table:
-    """Rows and columns are the two kinds' values; a * marks a pair under hold_out."""
+def coverage_table(family: Family, kinds: tuple[str, str]) -> Table[str]:
+    """The coverage: rows and columns are the two kinds' values; a * marks a pair under hold_out."""
     values = {constituent.kind: constituent.values for constituent in family.constituents}
-    rows, columns = (values[kind] for kind in kinds)
     counts = coverage(family, kinds)
-    held = {
-        pair
-        for pair in product(rows, columns)
-        if dict(zip(kinds, pair, strict=True)) in family.hold_out
-    }
-    table = Table(
-        title=f"scenes with each {kinds[0]} and {kinds[1]}" + (" (* held out)" if held else ""),
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    table.add_column(f"{kinds[0]} \\ {kinds[1]}")
-    for column in columns:
-        table.add_column(escape(column), justify="right")
-    for row in rows:
-        cells = (
-            f"{counts[row, column]}{'*' if (row, column) in held else ''}" for column in columns
-        )
-        table.add_row(escape(row), *cells)
-    return table
+    pairs = product(*(values[kind] for kind in kinds))
+    held = {pair for pair in pairs if dict(zip(kinds, pair, strict=True)) in family.hold_out}
+
+    def column(second: str) -> Column[str]:
+        def cell(first: str) -> str:
+            return f"{counts[first, second]}{'*' if (first, second) in held else ''}"
+
+        return Column(second, cell, str)
+
+    columns = [
+        Column(f"{kinds[0]} \\ {kinds[1]}", lambda first: first),
+        *(column(second) for second in values[kinds[1]]),
+    ]
+    title = f"scenes with each {kinds[0]} and {kinds[1]}" + (" (* held out)" if held else "")
+    return Table(columns, values[kinds[0]], title)
