@@ -6,11 +6,11 @@ so that one drawing serves both themes; the PNG of the same drawing is for light
 
 import functools
 import io
-import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from xml.etree import ElementTree
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -47,6 +47,9 @@ THEME = {
 SERIES = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 HEAT = "viridis"
+
+ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 DPI = 200
 """Of the PNGs."""
@@ -127,7 +130,7 @@ def settle(figure: Figure) -> None:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """The figure as an `<svg>` element for inlining; ids are prefixed by `name` so that figures share a page.
+    """The figure as an `<svg>` element for inlining; its colours are the page's, its ids are of this `name` alone.
 
     The result depends on the drawing alone: no date, and ids hashed from `name`. The page gives it its label.
     """
@@ -140,15 +143,20 @@ def svg(figure: Figure, name: str) -> str:
             format="svg",
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'\sid="([^"]+)"', rf' id="{name}-\1"', text)
-    text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", text)
+    drawn = buffer.getvalue()
+    root = ElementTree.fromstring(drawn)
+    for attribute in ("width", "height", "version"):  # the page gives the width
+        del root.attrib[attribute]
+    root.attrib |= {"aria-hidden": "true", "focusable": "false"}
+    for element in root.iter():
+        # Clip paths and markers are referred to, by hashed ids. Groups have the same ids in every figure.
+        if "id" in element.attrib and f"#{element.attrib['id']}" not in drawn:
+            del element.attrib["id"]
+    ElementTree.indent(root, space="")
+    text = ElementTree.tostring(root, encoding="unicode")
     for color, variable in THEME.items():
         text = text.replace(color, variable)
-    text = re.sub(r'<svg[^>]*?viewBox="([^"]+)"[^>]*>', _open_tag, text, count=1, flags=re.DOTALL)
-    return re.sub(r"\s*\n\s*", "\n", text)
+    return text
 
 
 def save_png(figure: Figure, path: Path) -> None:
@@ -158,10 +166,3 @@ def save_png(figure: Figure, path: Path) -> None:
     FigureCanvasAgg(figure)
     with matplotlib.rc_context(RC):
         figure.savefig(path, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-
-
-def _open_tag(match: re.Match[str]) -> str:
-    return (
-        f'<svg viewBox="{match[1]}" xmlns="http://www.w3.org/2000/svg" '
-        'xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true" focusable="false">'
-    )
