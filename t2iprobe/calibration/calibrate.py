@@ -64,7 +64,7 @@ class Calibration:
 def calibrate(model: Model) -> Calibration:
     """Find out how a model uses its prompt.
 
-    Costs one image, four short calls, five with several denoisers, and of each denoiser one call more.
+    Costs one image, four short calls, and of each denoiser three calls more.
 
     Raises:
         ModelError: the pipeline cannot make an image from a text alone.
@@ -91,9 +91,7 @@ def calibrate(model: Model) -> Calibration:
             notes += [f"{name}: {sentence}" for sentence in told]
     denoisers: dict[str, Denoiser] = {}
     for name, calls in first.calls.items():
-        found = calibrate_denoiser(
-            name, calls, second, short.steered, double, rehearsal, size, short.nudges
-        )
+        found = calibrate_denoiser(name, short, rehearsal, size)
         if isinstance(found, str):
             notes.append(found)
             continue

@@ -9,37 +9,42 @@ from t2iprobe.calibration.batches import disagreement
 from t2iprobe.calibration.firsts import (
     evaluated,
     first_effective,
-    next_step,
     several_pictures,
     several_texts,
 )
 from t2iprobe.calibration.grid import (
     denoised_name,
-    differs_already,
     grows,
     image_counts,
     rectangle,
     text_count,
 )
-from t2iprobe.calibration.labeller import Labeller
-from t2iprobe.calibration.nudge import Nudges
 from t2iprobe.calibration.passes import in_order, last_passes, named, numbered, passes_told
+from t2iprobe.calibration.replay import (
+    Disturbance,
+    Replays,
+    disturbed_picture,
+    disturbed_quarter,
+    disturbed_text,
+)
 from t2iprobe.calibration.rows import (
     check_order,
     conditional_rows,
     conditioning_argument,
     dependent_rows,
+    equal_start,
     first_step,
     guidance_words,
     same_print,
     same_text,
 )
-from t2iprobe.calibration.samples import equal_start
 from t2iprobe.calibration.schedule import ScheduledCall
-from t2iprobe.calibration.streams import ALL, Geometry, Reading
+from t2iprobe.calibration.streams import ALL, Geometry, Labels, Reading
 from t2iprobe.calibration.tokens import Segment
-from t2iprobe.calibration.trace import Call, Event, Print, Trace, as_tokens, turn_states
-from t2iprobe.errors import SiteError
+from t2iprobe.calibration.trace import Call, Print, Trace, as_tokens, turn_states
+from t2iprobe.calibration.trial import ShortCalls
+from t2iprobe.errors import SiteError, first_line
+from t2iprobe.models.foreign import ForeignError
 from t2iprobe.places import CONDITIONING, Stream
 
 
@@ -77,73 +82,33 @@ class Denoiser:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """The conditional call that decides the streams.
-
-    Attributes:
-        one: with one prompt.
-        other: with another.
-        alone: with that other one as it is; `other` may be on the pictures of the first.
-        twice: with both; None where batches fail, or are of other texts.
-        layout: for each row of `one` whether it depends on the prompt.
-        later: what the sites saw with the first prompt in the next step; () where that was not watched.
-        moved: the same on a changed picture; () where that could not be made.
-    """
-
-    one: Call
-    other: Call
-    alone: Call
-    twice: Call | None
-    layout: Sequence[bool]
-    later: Sequence[Event]
-    moved: Sequence[Event]
-
-    def states(self, argument: str) -> tuple[Print, Print]:
-        """Text states of each prompt alone."""
-        row = self.layout.index(True)
-        return self.one.arguments[argument][row], self.other.arguments[argument][row]
-
-
 def calibrate_denoiser(
-    name: str,
-    calls: Sequence[Call],
-    second: Trace,
-    steered: Trace | None,
-    double: Trace | None,
-    rehearsal: Trace,
-    size: tuple[int, int],
-    nudges: Nudges,
+    name: str, short: ShortCalls, rehearsal: Trace, size: tuple[int, int]
 ) -> Denoiser | str:
-    """What was found about one denoiser, or a sentence that says why nothing can be captured in it.
+    """What calibration finds about one denoiser, or a sentence that says why nothing can be captured in it.
 
     Args:
         name: its component name.
-        calls: its calls in a short run with one prompt.
-        second: a short run with another prompt.
-        steered: the same on the pictures of the first; None where there is only one denoiser.
-        double: a short run with both; None where batches fail.
+        short: short runs that differ in the prompt.
         rehearsal: a whole run.
         size: height and width of the image.
-        nudges: the calls of the first run, to be made again.
 
     Raises:
         SiteError: the calls of a prompt cannot be told from those of none.
     """
-    alone = second.calls.get(name, [])
-    if len(alone) != len(calls):
+    calls, others = short.first.calls[name], short.second.calls.get(name, [])
+    if len(others) != len(calls):
         return (
-            f"{name} is called {len(calls)} times for one prompt and {len(alone)} times for another, so its calls"
+            f"{name} is called {len(calls)} times for one prompt and {len(others)} times for another, so its calls"
             " cannot be compared; nothing is captured there"
         )
-    argument = conditioning_argument(calls, alone)
+    argument = conditioning_argument(calls, others)
     if argument is None:
         return f"{name} does not see the prompt; nothing is captured there"
-    others = _steered(name, calls, steered, argument) or alone
     at_start = next(call for call in calls if argument in call.arguments)
     counts, grids = image_counts(at_start, argument, size)
-    together = double.calls.get(name, []) if double else []
-    turn_states((*calls, *others, *alone, *together, *rehearsal.calls[name]), argument)
+    together = short.double.calls.get(name, []) if short.double else []
+    turn_states((*calls, *others, *together, *rehearsal.calls[name]), argument)
     layouts, unconditional = _judged(name, calls, others, argument)
     begun = {index: layouts[index] for index in evaluated(calls, argument, layouts)}
     at, dropped = first_effective(name, calls, others, begun)
@@ -152,80 +117,108 @@ def calibrate_denoiser(
         for index, layout in begun.items()
     ]
     guidance = guidance_words(shown, comes_later=bool(unconditional))
-    found = Denoiser(argument, unconditional, guidance, grids=grids)
-    found.notes += several_pictures(name, calls[at], argument, layouts[at])
-    found.notes += several_texts(name, calls[at], argument, layouts[at])
-    twice = together[at] if together else None
-    later = next_step(calls, layouts, at)
-    moved = nudges.events(name, at, denoised_name(calls[at], argument), size)
-    watched = _Watched(calls[at], others[at], alone[at], twice, layouts[at], later, moved)
-    if twice is not None and _other_texts(twice.arguments[argument], watched.states(argument)):
-        watched = replace(watched, twice=None)
-        found.moves_in_batch = CONDITIONING
-    _label(name, found, watched, counts, size)
-    joint = [p for p, own in found.readings.items() if {r.cut for r in own.values()} - {None, ALL}]
+    denoiser = Denoiser(argument, unconditional, guidance, grids=grids)
+    denoiser.notes += several_pictures(name, calls[at], argument, layouts[at])
+    denoiser.notes += several_texts(name, calls[at], argument, layouts[at])
+    pair = _Pair(calls[at], others[at], together[at] if together else None, layouts[at])
+    if pair.both is not None and _other_texts(pair.both.arguments[argument], pair.states(argument)):
+        pair = replace(pair, both=None)
+        denoiser.moves_in_batch = CONDITIONING
+    _label(name, denoiser, pair, _geometry(pair, argument, counts, size), short.replays, at)
+    joint = [
+        path
+        for path, streams in denoiser.readings.items()
+        if {reading.cut for reading in streams.values()} - {None, ALL}
+    ]
     if joint and grows(rehearsal.calls[name], argument):
-        found.readings = {path: own for path, own in found.readings.items() if path not in joint}
-        told = f"the picture changes its size within a run, so where the text ends in {named(joint)} is not known"
-        found.notes.append(f"{name}: {told}; nothing is captured there")
-    return found
+        denoiser.readings = {
+            path: streams for path, streams in denoiser.readings.items() if path not in joint
+        }
+        why = f"the picture changes its size within a run, so where the text ends in {named(joint)} is not known"
+        denoiser.notes.append(f"{name}: {why}; nothing is captured there")
+    return denoiser
 
 
-def _steered(
-    name: str, calls: Sequence[Call], steered: Trace | None, argument: str
-) -> Sequence[Call] | None:
-    """Its calls with the second prompt on the pictures of the first, if the text reaches it then too.
+@dataclass(frozen=True)
+class _Pair:
+    """The conditional call that decides the streams, with one prompt, with the other, and with both in a batch.
 
-    A stage that is told the prompt by what an earlier one has drawn sees nothing of it there.
+    Attributes:
+        one: with one prompt.
+        other: with the other.
+        both: with both; None where batches fail, or are of other texts.
+        layout: for each row of `one` whether it depends on the prompt.
     """
-    others = steered.calls.get(name, []) if steered else []
-    if len(others) != len(calls) or conditioning_argument(calls, others) != argument:
-        return None
-    return others
+
+    one: Call
+    other: Call
+    both: Call | None
+    layout: Sequence[bool]
+
+    def states(self, argument: str) -> tuple[Print, Print]:
+        """Text states of each prompt alone."""
+        row = self.layout.index(True)
+        return self.one.arguments[argument][row], self.other.arguments[argument][row]
+
+
+def _geometry(
+    pair: _Pair, argument: str, counts: tuple[int, ...], size: tuple[int, int]
+) -> Geometry:
+    row = pair.layout.index(True)
+    text, other_text = (as_tokens(states) for states in pair.states(argument))
+    n_text = text_count(pair.one, argument, row)
+    under = text.shape[1:] == (1,) and n_text in counts  # GLM-Image: ids under the image's tokens
+    has_tokens = len(text.shape) == 2 and len(pair.one.arguments) > 1 and not under
+    return Geometry(
+        image_counts=counts,
+        n_text=n_text if has_tokens else 0,
+        first_word=equal_start(text.sample, other_text.sample) if has_tokens else 0,
+        rows=len(pair.layout),
+        row=row,
+        double_rows=len(pair.both.arguments[argument]) if pair.both else None,
+        size=size,
+    )
 
 
 def _label(
-    name: str, found: Denoiser, watched: _Watched, counts: tuple[int, ...], size: tuple[int, int]
+    name: str, denoiser: Denoiser, pair: _Pair, geometry: Geometry, replays: Replays, at: int
 ) -> None:
     """Find how the sites are read, and whether a batch is read as its prompts alone are."""
-    one, other, twice = watched.one, watched.other, watched.twice
-    argument, unconditional = found.conditioning, found.unconditional
-    row = watched.layout.index(True)
-    if twice is not None:
-        check_order(name, argument, unconditional, one, other, twice)
-    both_texts = text, other_text = [as_tokens(own) for own in watched.states(argument)]
-    n_text = text_count(one, argument, row)
-    under = text.shape[1:] == (1,) and n_text in counts  # ids of what lies under the image's tokens
-    has_tokens = len(text.shape) == 2 and len(one.arguments) > 1 and not under
-    geometry = Geometry(
-        image_counts=counts,
-        n_text=n_text if has_tokens else 0,
-        rows=len(watched.layout),
-        row=row,
-        text_leading=equal_start(text.sample, other_text.sample) if has_tokens else 0,
-        text_trailing=equal_start(*(t.sample.flip(0) for t in both_texts)) if has_tokens else 0,
-        double_rows=len(twice.arguments[argument]) if twice else None,
-        size=size,
-    )
-    blind, known = differs_already(one, other, argument, row), text.sample if has_tokens else None
-    labeller = Labeller(geometry, known, mixed=under or blind, blind=blind)
-    seen_again = (other.events, watched.later, watched.moved)
-    second, later, moved = (in_order(events, one.events) for events in seen_again)
-    doubled = in_order(twice.events, one.events) if twice else None
-    labelled = labeller.run(numbered(one.events), second, doubled, later, moved)
-    found.readings = last_passes(labelled, one.events)
-    seen = [(call.events, len(call.arguments[argument])) for call in (one, twice) if call]
-    told = (*passes_told(found.readings, seen), *labeller.told())
-    found.notes += [f"{name}: {sentence}" for sentence in told]
-    found.in_order = labeller.in_order is not False
-    if twice is not None:
-        states = [print_.sample for print_ in twice.arguments[argument]]
-        both = conditional_rows(states, unconditional)[:2]
-        alone = [(one.events, row), (watched.alone.events, row)]
-        if len(both) < len(alone):  # the pipeline calls it for one prompt after the other
-            found.moves_in_batch = CONDITIONING
+    one, both = pair.one, pair.both
+    argument, unconditional = denoiser.conditioning, denoiser.unconditional
+    if both is not None:
+        check_order(name, argument, unconditional, one, pair.other, both)
+    text = {argument: disturbed_text(geometry.first_word)}
+    if not geometry.image_counts:  # a prior: its pooled text is a token
+        prompted = [key for key in one.arguments if any(dependent_rows(one, pair.other, key))]
+        text = {key: disturbed_text(0) for key in prompted} | text
+    denoised = denoised_name(one, argument) or argument
+    changes: list[dict[str, Disturbance]] = [{}, text, {denoised: disturbed_picture(geometry.size)}]
+    if replays.takes_ids(name, at, denoised):  # aMUSEd and VQ Diffusion
+        changes.append({denoised: disturbed_quarter()})
+    labels = Labels(geometry)
+    try:
+        base, *disturbed = (replays.outputs(name, at, each) for each in changes)
+    except ForeignError as failure:
+        why = first_line(failure.error, 80)
+        denoiser.notes.append(f"{name}: its call cannot be made again ({why})")
+    else:
+        by_text, by_picture, *_ = aligned = [in_order(seen, base) for seen in disturbed]
+        doubled = in_order(both.events, base) if both else None
+        labels.read(numbered(base), by_text, by_picture, aligned[-1], doubled)
+    denoiser.readings = last_passes(labels.readings, one.events)
+    calls = [(call.events, len(call.arguments[argument])) for call in (one, both) if call]
+    notes = (*passes_told(denoiser.readings, calls), *labels.notes())
+    denoiser.notes += [f"{name}: {sentence}" for sentence in notes]
+    denoiser.in_order = labels.in_order is not False
+    if both is not None:
+        states = [print_.sample for print_ in both.arguments[argument]]
+        rows = conditional_rows(states, unconditional)[:2]
+        alone = [(one.events, geometry.row), (pair.other.events, geometry.row)]
+        if len(rows) < len(alone):  # the pipeline calls it for one prompt after the other
+            denoiser.moves_in_batch = CONDITIONING
         else:
-            found.moves_in_batch = disagreement(found.readings, alone, twice.events, both)
+            denoiser.moves_in_batch = disagreement(denoiser.readings, alone, both.events, rows)
 
 
 def _judged(

@@ -55,15 +55,6 @@ def _differ(events: Sequence[Event], others: Sequence[Event]) -> bool:
     )
 
 
-def next_step(calls: Sequence[Call], layouts: Mapping[int, list[bool]], at: int) -> Sequence[Event]:
-    """What the sites saw in the next step's call of the same layout; () where that was not watched."""
-    for index, layout in layouts.items():
-        later = calls[index]
-        if later.timestep != calls[at].timestep and layout == layouts[at] and later.events:
-            return later.events
-    return ()
-
-
 def several_pictures(name: str, call: Call, argument: str, layout: Sequence[bool]) -> Iterator[str]:
     """A sentence where a prompt's own rows of a call are of several pictures, as where the best of some is kept."""
     rows = denoised(call, argument)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from t2iprobe.calibration.rows import same_print
 from t2iprobe.calibration.trace import Call, Print
 
 
@@ -21,14 +20,6 @@ def grows(calls: Sequence[Call], argument: str) -> bool:
     given = [call for call in calls if argument in call.arguments]
     shapes = {row.shape for call in given for row in denoised(call, argument)[:1]}
     return len(shapes) > 1
-
-
-def differs_already(one: Call, other: Call, argument: str, row: int) -> bool:
-    """Whether what a call is given to denoise depends on the prompt before the call."""
-    rows, others = denoised(one, argument), denoised(other, argument)
-    if len(rows) <= row or len(others) != len(rows):
-        return False
-    return not same_print(rows[row], others[row])
 
 
 def image_counts(

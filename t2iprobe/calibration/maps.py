@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable
 
-import torch
-from torch import Tensor
-
 from t2iprobe.calibration.grid import channels_told
 from t2iprobe.calibration.trace import Print, sampled_positions
 
@@ -30,7 +27,6 @@ def channels_last(
     row: int,
     size: tuple[int, int],
     usual: bool | None,
-    tokens: Iterable[Tensor] = (),
 ) -> bool | None:
     """Whether a map has its channels last; None where it cannot be told.
 
@@ -40,7 +36,6 @@ def channels_last(
         row: the conditional row.
         size: height and width of the image.
         usual: what holds for the denoiser's other maps; decides where the picture has been mixed already.
-        tokens: images seen before as tokens: the map may be one of them.
     """
     told = channels_told(one.shape, size)
     if told is not None:
@@ -54,21 +49,4 @@ def channels_last(
         )
         if max(before, behind) > _MOVES and 2 * min(before, behind) < max(before, behind):
             return before > behind
-    if usual is not None:
-        return usual
-    same = [last for last in (True, False) if _is_one_of(tokens, one, row, last)]
-    return same[0] if len(same) == 1 else None
-
-
-def _is_one_of(tokens: Iterable[Tensor], one: Print, row: int, last: bool) -> bool:
-    """Whether a map with channels last or first holds the values of (tokens, channels), row by row."""
-    axes = sampled_positions(one.shape)
-    rows, columns, channels = axes[-3:] if last else (axes[-2], axes[-1], axes[-3])
-    width = one.shape[-2] if last else one.shape[-1]
-    at = rows * width + columns
-    for sample in tokens:
-        if sample.shape[0] > int(at.max()):
-            kept = channels < sample.shape[1]
-            if torch.equal(sample[at[kept], channels[kept]], one.row(row)[kept]):
-                return True
-    return False
+    return usual

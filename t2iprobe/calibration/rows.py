@@ -24,6 +24,13 @@ def same_print(one: Print, other: Print) -> bool:
     return one.shape == other.shape and torch.equal(one.sample, other.sample)
 
 
+def equal_start(one: Tensor, other: Tensor) -> int:
+    """How many positions at the front of two (tokens, channels) samples are equal."""
+    n = min(one.shape[0], other.shape[0])
+    differs = (one[:n] != other[:n]).any(-1).nonzero()
+    return int(differs[0]) if len(differs) else n
+
+
 def same_text(rows: Tensor, other: Tensor) -> Tensor:
     """For each row of text states whether it is the other text: rows (..., tokens, channels) -> bool (...).
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from t2iprobe.calibration.nudge import Nudges
-from t2iprobe.calibration.replay import kept, replayed
+from t2iprobe.calibration.replay import Replays
 from t2iprobe.calibration.trace import Trace, Tracer
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calling import call_pipeline, channels_at
@@ -95,19 +93,17 @@ class ShortCalls:
     Attributes:
         first: of one prompt.
         second: of the other.
-        steered: of the other on the pictures of the first; None where one denoiser makes all of them.
         double: of both in a batch; None where batches fail.
         turned: of both in the other order; None where batches fail.
-        nudges: the calls of the first, to be made again.
+        replays: the denoiser calls of the first, to be made again.
         notes: what a user should know.
     """
 
     first: Trace
     second: Trace
-    steered: Trace | None
     double: Trace | None
     turned: Trace | None
-    nudges: Nudges
+    replays: Replays
     notes: list[str]
 
 
@@ -121,7 +117,7 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
         layers = [path for _, members in lists for path in members]
         sites[name] = layers + norms_outside(module, layers)
     tracer = Tracer(model, sites, detail=4)
-    nudges = Nudges(model, tracer)
+    replays = Replays(model, tracer)
 
     def trace(prompts: Sequence[str], kind: str, steps: int | None) -> Trace:
         def call() -> Any:
@@ -129,14 +125,13 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
 
         return tracer.run(call)
 
-    relayed = model.denoisers if len(rehearsal.calls) > 1 else {}
     with noted() as notes:
         notes += _slow_format(model)
         for kind, steps in product(
             ("latent", "np"), (SHORT_STEPS, None)
         ):  # the last: the rehearsal
             try:
-                with kept(relayed) as outputs, nudges.keeping():
+                with replays.keeping():
                     first = trace(PROMPTS[:1], kind, steps)
             except ForeignError as failure:
                 if (kind, steps) == ("np", None):
@@ -145,16 +140,13 @@ def short_calls(model: Model, rehearsal: Trace) -> ShortCalls:
             if not _forms(rehearsal) - _forms(first):
                 break  # else a stage or a form of guidance comes later in a run
         second = trace(PROMPTS[1:], kind, steps)
-        steered = double = turned = None
-        if relayed:  # where a picture does not fit another prompt, nothing is told by it
-            with suppress(ForeignError), replayed(relayed, outputs):
-                steered = trace(PROMPTS[1:], kind, steps)
+        double = turned = None
         try:
             double, turned = trace(PROMPTS, kind, steps), trace(PROMPTS[::-1], kind, steps)
         except ForeignError as failure:
             why = first_line(failure.error, 80)
             notes.append(f"several prompts at once fail ({why}); batch size is 1")
-    return ShortCalls(first, second, steered, double, turned, nudges, notes)
+    return ShortCalls(first, second, double, turned, replays, notes)
 
 
 def _slow_format(model: Model) -> list[str]:

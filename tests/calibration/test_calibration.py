@@ -9,7 +9,6 @@ from torch import nn
 from t2iprobe.calibration.grid import image_counts, text_count
 from t2iprobe.calibration.lengths import may_move
 from t2iprobe.calibration.rows import guidance_words
-from t2iprobe.calibration.samples import Tokens
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.trace import Call, fingerprint, rows_of, turn_states
 from t2iprobe.models.model import Model
@@ -43,14 +42,6 @@ def test_a_text_and_an_image_in_one_length_each() -> None:
 def test_an_image_in_patches_cut_outside() -> None:
     call = Call(1.0, {"x": [fingerprint(torch.randn(64, 4, 1, 2, 2))], "c": []})
     assert image_counts(call, "c", (32, 32)) == ((64,), {64: (8, 8)})
-
-
-def test_weights_depend_on_neither_prompt_nor_step() -> None:
-    queries, noise = torch.randn(16, 8), torch.randn(16, 8)
-    assert Tokens(queries, queries.clone(), 0, queries.clone()).still()
-    assert not Tokens(noise, noise.clone(), 0, noise + 1).still()  # the picture in the making
-    assert not Tokens(noise, noise.clone(), 0).still()  # the next step was not watched
-    assert not Tokens(queries, noise, 0, queries.clone()).still()  # a text
 
 
 @pytest.mark.parametrize(

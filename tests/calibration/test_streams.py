@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.activations.plan import calibrated, plan_capture
 from t2iprobe.calibration.maps import channels_last
-from t2iprobe.calibration.samples import Tokens
 from t2iprobe.calibration.trace import fingerprint
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model
@@ -334,15 +333,3 @@ def test_channels_of_a_mixed_map_are_where_the_other_maps_have_them() -> None:
         assert channels_last(one, mixed, 0, (8, 8), usual) is usual
     wide = fingerprint(torch.randn(1, 8, 8, 16))
     assert channels_last(wide, mixed, 0, (8, 8), usual=False) is True
-
-
-def test_what_follows_the_picture() -> None:
-    first = torch.randn(5, 8)
-    later, moved = first.clone(), first.clone()
-    later[1:] += 1
-    moved[2:4] += 1
-    assert Tokens(first, first, 0, later, moved).follows().tolist() == [False] * 2 + [True] * 2 + [
-        False
-    ]
-    assert Tokens(first, first, 0, later).follows().tolist() == [False] + [True] * 4
-    assert Tokens(first, first, 0).follows().all()
