@@ -105,9 +105,6 @@ def truncated_normal(shape: tuple[int, ...], std: float, rng: torch.Generator) -
     )
 
 
-WEIGHTS = ("discrete", "khot", "continuous")
-
-
 def draw_task_latents(
     combinations: Bool[Tensor, "n m"], num_tasks: int, weights: str, rng: torch.Generator
 ) -> Float[Tensor, "b m"]:
