@@ -28,7 +28,8 @@ def captured(model: Model, plan: CapturePlan) -> tuple[dict[str, Tensor], dict[s
     logs = {name: [t for t in part.log if t.step is not None] for name, part in parts.items()}
     for part in parts.values():
         part.log = None
-    return batch.activations, {name: [t for t in log if len(t.image)] for name, log in logs.items()}
+    activations = {str(place): values for place, values in batch.activations.items()}
+    return activations, {name: [t for t in log if len(t.image)] for name, log in logs.items()}
 
 
 def check(model: Model, n_sites: int = 3) -> None:

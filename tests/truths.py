@@ -12,6 +12,7 @@ from torch import Tensor
 
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.activations.plan import plan_capture
+from t2iprobe.places import Place
 
 PROMPTS = (
     "a red circle left of a blue square",
@@ -206,7 +207,7 @@ def compared(model: Any, truth: Truth) -> tuple[Tensor, Tensor]:
     got, expected = [], []
     for batch in generate(model, REQUESTS, plan, size, run_seed=0):
         last = plan.steps[truth.component][-1]
-        got.append(batch.activations[f"{site}/mean@{last}"])
+        got.append(batch.activations[Place.parse(f"{site}/mean@{last}")])
         handle.remove()  # the forward by hand is no call of the pipeline
         expected.append(by_hand(model, truth, calls, size))
         handle = module.register_forward_pre_hook(
@@ -220,4 +221,4 @@ def capture_all(model: Any, requests: list[ImageRequest]) -> dict[str, Tensor]:
     """Every site at every default step for two prompts, in one batch where the model can make one."""
     plan = plan_capture(model, sites="all")
     batches = list(generate(model, requests, plan, plan.calibration.max_batch or 2, run_seed=0))
-    return {key: torch.cat([b.activations[key] for b in batches]) for key in batches[0].activations}
+    return {str(p): torch.cat([b.activations[p] for b in batches]) for p in batches[0].activations}

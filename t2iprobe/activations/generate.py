@@ -19,6 +19,7 @@ from t2iprobe.models.failures import no_memory_for
 from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.model import Model
 from t2iprobe.models.shortage import is_out_of_memory
+from t2iprobe.places import Place
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class GeneratedBatch:
         requests: what was asked, in order.
         images: one RGB image per request.
         invalid: for each image why it cannot be scored; None where it can.
-        activations: key -> (b, d) float32; empty without a plan.
+        activations: place -> (b, d) float32; empty without a plan.
         timesteps: denoiser -> step -> noise level, for the captured steps.
         token_spans: for each request, text encoder -> constituent -> token positions; None where it was cut off.
         truncated: for each request, text encoder -> constituents lost because the prompt was cut.
@@ -49,7 +50,7 @@ class GeneratedBatch:
     requests: list[ImageRequest]
     images: list[Image.Image]
     invalid: list[str | None]
-    activations: dict[str, Tensor] = field(default_factory=dict)
+    activations: dict[Place, Tensor] = field(default_factory=dict)
     timesteps: dict[str, dict[int, float]] = field(default_factory=dict)
     token_spans: list[dict[str, dict[str, tuple[int, ...] | None]]] = field(default_factory=list)
     truncated: list[dict[str, list[str]]] = field(default_factory=list)

@@ -48,8 +48,8 @@ class PooledValues:
             pooled = whole
         self.values[site, None] = (pooled, rows)
 
-    def activations(self, sites: Sequence[Site]) -> dict[str, Tensor]:
-        """Every pooling under its key, (b, d) float32 on the CPU, in the order of the sites and of the steps.
+    def activations(self, sites: Sequence[Site]) -> dict[Place, Tensor]:
+        """Every pooling under its place, (b, d) float32 on the CPU, in the order of the sites and of the steps.
 
         Values of one shape leave the device together: hundreds of small copies would each wait for it.
         """
@@ -67,7 +67,7 @@ class PooledValues:
                     own[name] = piece
         order = {site: index for index, site in enumerate(sites)}
         return {
-            str(Place(site, name, step)): piece
+            Place(site, name, step): piece
             for site, step in sorted(found, key=lambda key: (order[key[0]], _number(key[1])))
             for name, piece in found[site, step].items()
         }

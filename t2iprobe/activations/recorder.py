@@ -16,7 +16,7 @@ from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import SiteError
 from t2iprobe.models.hooks import Before, HookSet
 from t2iprobe.models.model import Model
-from t2iprobe.places import CONDITIONING, Site
+from t2iprobe.places import CONDITIONING, Place, Site
 
 
 class BatchRecorder:
@@ -126,6 +126,6 @@ class BatchRecorder:
                         f" {site.component}; a compiled or cached module skips its hooks"
                     )
 
-    def activations(self) -> dict[str, Tensor]:
-        """Everything read, as key -> (b, d) float32 on the CPU, in the plan's order."""
+    def activations(self) -> dict[Place, Tensor]:
+        """Everything read, as place -> (b, d) float32 on the CPU, in the plan's order."""
         return self._pooled.activations(self._plan.sites)

@@ -175,11 +175,15 @@ def _conditional_rows(model: Model, plan: CapturePlan, captured: list[GeneratedB
 
 def _alike(captured: list[GeneratedBatch]) -> list[str]:
     """Sites of text streams whose mean is the same for every prompt: unconditional rows, taken for conditional ones."""
-    keys = [key for key in captured[0].activations if ":text/mean" in key]
-    values = {key: torch.cat([batch.activations[key] for batch in captured]) for key in keys}
+    places = [
+        place
+        for place in captured[0].activations
+        if place.site.stream == "text" and place.pooling == "mean"
+    ]
+    values = {p: torch.cat([batch.activations[p] for batch in captured]) for p in places}
     return [
-        key.partition("/")[0]
-        for key, rows in values.items()
+        str(place.site)
+        for place, rows in values.items()
         if float((rows - rows[0]).abs().max()) <= 1e-6 * float(rows.abs().max())
     ]
 

@@ -52,16 +52,18 @@ def shard_metadata(
 
 
 def write_shard(
-    path: Path, activations: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None
+    path: Path, activations: Mapping[Place, "Tensor"], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write the activations of one batch, key -> (b, d) on the CPU.
+    """Write the activations of one batch, place -> (b, d) on the CPU.
 
     As numpy arrays: safetensors looks every torch tensor over for shared memory, which takes longer than writing
     hundreds of small ones.
     """
     from safetensors.numpy import save_file
 
-    arrays = {key: np.ascontiguousarray(values.numpy()) for key, values in activations.items()}
+    arrays = {
+        str(place): np.ascontiguousarray(values.numpy()) for place, values in activations.items()
+    }
     save_file(arrays, path, dict(metadata or {}))
 
 

@@ -16,6 +16,7 @@ from t2iprobe.activations.generate import ImageRequest, generate
 from t2iprobe.activations.plan import all_sites, calibrated, plan_capture
 from t2iprobe.errors import DataError, SiteError
 from t2iprobe.models.hooks import find_module
+from t2iprobe.places import Place
 
 Load = Callable[[str], Any]
 
@@ -172,7 +173,7 @@ def test_guidance_that_stops_in_mid_run_is_followed(tiny_model: Load) -> None:
     finally:
         model.call, model.calibration = old, None
     assert set(rows) == {4, 2}
-    assert {key.rpartition("@")[2] for key in batch.activations} == {"0", "3"}
+    assert {place.step for place in batch.activations} == {0, 3}
 
 
 class TestText:
@@ -190,11 +191,13 @@ class TestText:
         handle.remove()
         hidden = outputs[0] if isinstance(outputs[0], Tensor) else outputs[0][0]
         lengths = (tokens.input_ids == model.pipe.tokenizer.eos_token_id).int().argmax(1)
-        (mean,) = (key for key in batch.activations if key.endswith("encoder.layers.1:text/mean"))
+        (mean,) = (
+            p for p in map(str, batch.activations) if p.endswith("encoder.layers.1:text/mean")
+        )
         site = mean.removesuffix("/mean")
         for row, n in enumerate(lengths.tolist()):
             got = {
-                name: batch.activations[f"{site}/{name}"][row]
+                name: batch.activations[Place.parse(f"{site}/{name}")][row]
                 for name in ("mean", "eot", "span-color1")
             }
             assert torch.allclose(got["mean"], hidden[row, 1:n].mean(0), atol=1e-5)
@@ -213,7 +216,7 @@ class TestText:
         (batch,) = generate(model, REQUESTS[:1], plan, 1, 0)
         handle.remove()
         states = given[0][1]
-        got = batch.activations["transformer.conditioning:text/span-color1"][0]
+        got = batch.activations[Place.parse("transformer.conditioning:text/span-color1")][0]
         assert torch.allclose(got, (states[2] + states[77 + 1]) / 2, atol=1e-5)
 
     @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ class TestText:
         spans = {"color1": (prompt.index("red"), prompt.index("red") + 3), "first": (0, 4)}
         batch = capture(model, [ImageRequest("long", 0, prompt, spans)])
         assert batch.truncated == [{"text_encoder": ["color1"], "text_encoder_2": ["color1"]}]
-        lost = [key for key, values in batch.activations.items() if values.isnan().any()]
+        lost = [str(place) for place, values in batch.activations.items() if values.isnan().any()]
         assert lost
         assert all(
             key.startswith(("text_encoder.", "text_encoder_2.")) and "span-color1" in key
@@ -271,7 +274,9 @@ class TestText:
         handle = block.register_forward_hook(lambda _m, _a, output: given.append(output[0].clone()))
         (batch,) = generate(model, REQUESTS[:1], plan, 1, 0)
         handle.remove()
-        got = batch.activations["transformer.joint_transformer_blocks.0:text/span-color1@0"][0]
+        got = batch.activations[
+            Place.parse("transformer.joint_transformer_blocks.0:text/span-color1@0")
+        ][0]
         assert torch.allclose(got, given[0][1, 8 + 1], atol=1e-5)
 
     def test_prompts_padded_on_the_left(self, tiny_model: Load) -> None:

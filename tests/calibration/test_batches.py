@@ -75,5 +75,7 @@ def test_an_encoder_that_runs_for_some_prompts_only_is_refused(tiny_model: Tiny)
         made(model, quoted, 1, sites="all", at=(0,))
     (batch,) = made(model, quoted, 1, sites=["text_encoder*", "*:image"], at=(0,))
     assert not [
-        key for key in batch.activations if key.startswith("transformer") and ":text" in key
+        p
+        for p in batch.activations
+        if p.site.component == "transformer" and p.site.stream == "text"
     ]

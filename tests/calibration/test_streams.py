@@ -18,6 +18,7 @@ from t2iprobe.calibration.maps import channels_last
 from t2iprobe.calibration.trace import fingerprint
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model
+from t2iprobe.places import Place
 
 PROMPTS = ("a red circle left of a blue square", "an orange star above a black triangle")
 REQUESTS = [
@@ -186,17 +187,19 @@ def colours(model: Model) -> list[int]:
 
 def check_image(batch: GeneratedBatch, truth: Truth, grid: bool = True) -> None:
     site = f"painter.{truth.block}:image"
-    mean = batch.activations[f"{site}/mean@{truth.step}"]
+    mean = batch.activations[Place.parse(f"{site}/mean@{truth.step}")]
     assert torch.allclose(mean, truth.image.mean(1), atol=1e-5), site
     if not grid:
-        assert f"{site}/grid@{truth.step}" not in batch.activations
+        assert Place.parse(f"{site}/grid@{truth.step}") not in batch.activations
         return
     cells = truth.image.view(len(truth.image), 2, 2, 2, 2, -1).mean((2, 4)).flatten(1)
-    assert torch.allclose(batch.activations[f"{site}/grid@{truth.step}"], cells, atol=1e-5), site
+    assert torch.allclose(
+        batch.activations[Place.parse(f"{site}/grid@{truth.step}")], cells, atol=1e-5
+    ), site
 
 
 def check_text(batch: GeneratedBatch, truth: Truth, places: list[int]) -> None:
-    got = batch.activations[f"painter.{truth.block}:text/span-color1@{truth.step}"]
+    got = batch.activations[Place.parse(f"painter.{truth.block}:text/span-color1@{truth.step}")]
     own = torch.stack([row[at] for row, at in zip(truth.text, places, strict=True)])
     assert torch.allclose(got, own, atol=1e-5), truth.block
 
@@ -293,7 +296,7 @@ def test_a_text_that_fits_nowhere_is_left_out() -> None:
     batch, log = captured(model)
     for truth in log:
         check_image(batch, truth)
-    assert not [key for key in batch.activations if key.startswith("painter.trunk.0:text")]
+    assert not [p for p in batch.activations if str(p).startswith("painter.trunk.0:text")]
     assert calibrated(model).notes == [
         "painter: a text of 32 tokens fits at no place among 51; it is left out"
     ]

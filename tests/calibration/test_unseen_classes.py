@@ -15,6 +15,7 @@ from t2iprobe.checks.doctor import _alike, diagnose
 from t2iprobe.errors import SiteError
 from t2iprobe.models.arguments import parse_value
 from t2iprobe.models.model import Model
+from t2iprobe.places import Place
 
 PROMPTS = ("a red circle left of a blue square", "an orange star above a very small black triangle")
 SPANS = [{"color1": (2, 5)}, {"color1": (3, 9)}]
@@ -87,12 +88,12 @@ def test_values_are_those_of_the_blocks(name: str) -> None:
     assert {truth.step for truth in log} == {0, 1, 2, 3}
     for truth in log:
         site = f"painter.{truth.block}"
-        image = batch.activations[f"{site}:image/mean@{truth.step}"]
+        image = batch.activations[Place.parse(f"{site}:image/mean@{truth.step}")]
         assert torch.allclose(image, truth.image.mean(1), atol=1e-5), site
         top_left = truth.image[:, [0, 1, 4, 5]].mean(1)
-        grid = batch.activations[f"{site}:image/grid@{truth.step}"]
+        grid = batch.activations[Place.parse(f"{site}:image/grid@{truth.step}")]
         assert torch.allclose(grid[:, : top_left.shape[1]], top_left, atol=1e-5), site
-        text = batch.activations[f"{site}:text/span-color1@{truth.step}"]
+        text = batch.activations[Place.parse(f"{site}:text/span-color1@{truth.step}")]
         own = torch.stack([truth.text[i, at] for i, at in enumerate(places)])
         assert torch.allclose(text, own, atol=1e-5), site
 
@@ -117,9 +118,9 @@ def test_a_second_denoiser_that_goes_on_with_the_picture(design: Design) -> None
     places = word_positions(model)
     for truth in log:
         site, step = f"finisher.{truth.block}", truth.step
-        image = batch.activations[f"{site}:image/mean@{step}"]
+        image = batch.activations[Place.parse(f"{site}:image/mean@{step}")]
         assert torch.allclose(image, truth.image.mean(1), atol=1e-5), site
-        text = batch.activations[f"{site}:text/span-color1@{step}"]
+        text = batch.activations[Place.parse(f"{site}:text/span-color1@{step}")]
         own = torch.stack([truth.text[i, at] for i, at in enumerate(places)])
         assert torch.allclose(text, own, atol=1e-5), site
 
@@ -150,9 +151,9 @@ def test_a_denoiser_that_is_called_for_one_prompt_after_the_other(guidance: str)
         for truth in log[index * len(log) // 2 :][: len(log) // 2]:
             if len(truth.image):
                 site = f"painter.{truth.block}"
-                image = batch.activations[f"{site}:image/mean@{truth.step}"]
+                image = batch.activations[Place.parse(f"{site}:image/mean@{truth.step}")]
                 assert torch.allclose(image, truth.image.mean(1), atol=1e-5), site
-                text = batch.activations[f"{site}:text/span-color1@{truth.step}"]
+                text = batch.activations[Place.parse(f"{site}:text/span-color1@{truth.step}")]
                 assert torch.allclose(text, truth.text[:, places[index]], atol=1e-5), site
 
 
@@ -169,7 +170,7 @@ def states(model: Model) -> list[Tensor]:
 def test_a_text_encoder_of_no_library_is_read(name: str) -> None:
     model = Model(name, pipeline(DESIGNS[name]))
     batch, _ = captured(model)
-    got = batch.activations["speller.ladder.1:text/span-color1"]
+    got = batch.activations[Place.parse("speller.ladder.1:text/span-color1")]
     for index, (row, at) in enumerate(zip(states(model), word_positions(model), strict=True)):
         assert torch.allclose(got[index], row[at], atol=1e-5)
 

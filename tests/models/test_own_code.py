@@ -18,6 +18,7 @@ from t2iprobe.cli.main import main
 from t2iprobe.families.reading import load_family
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.places import Place
 
 CODE = Path(__file__).parents[1] / "own_code"
 TRUST = LoadSettings(trust_remote_code=True)
@@ -113,7 +114,7 @@ def test_values_are_those_of_the_blocks(folder: Path) -> None:
         handle.remove()
     for step, (scene, _) in ((0, given[0]), (3, given[-1])):
         expected = scene[:3].mean(1)  # the conditional half comes first
-        got = batch.activations[f"house.rooms.1:image/mean@{step}"]
+        got = batch.activations[Place.parse(f"house.rooms.1:image/mean@{step}")]
         assert torch.allclose(got, expected, atol=1e-6)
 
 

@@ -30,6 +30,7 @@ from t2iprobe.activations.plan import plan_capture
 from t2iprobe.cli.main import main
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.places import Place
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def assert_text_read_as_it_is(model: Any, component: str, block: str) -> None:
     inner.remove()
     states = outputs[0] if isinstance(outputs[0], torch.Tensor) else outputs[0][0]
     real = len(model.tokenizer(component)(REQUESTS[0].prompt).input_ids) - 1  # without the end
-    got = batch.activations[f"{component}.{block}:text/mean"][0]
+    got = batch.activations[Place.parse(f"{component}.{block}:text/mean")][0]
     assert torch.allclose(got, states[0, :real].float().mean(0), atol=1e-5)
 
 

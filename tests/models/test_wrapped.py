@@ -28,6 +28,7 @@ from t2iprobe.models.hooks import find_module
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.sites import denoiser_blocks
+from t2iprobe.places import Place
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ class TestCompiled:
         make(model, None)
         got = make(model, plan_capture(model, sites="all"))
         whole = expected("sd15")
-        lost = {key.split(":")[0] for key in set(whole.activations) - set(got.activations)}
+        lost = {place.site.module for place in set(whole.activations) - set(got.activations)}
         assert lost == {
             "unet.mid_block.attentions.0",
             "unet.mid_block.attentions.0.transformer_blocks.0",
@@ -313,7 +314,7 @@ class TestChangedForwards:
         old = block.forward
         block.forward = lambda *args, **kwargs: old(*args, **kwargs) * 2
         got = make(model, plan_capture(model, sites=[site]))
-        key = f"{site}:image/mean@0"
+        key = Place.parse(f"{site}:image/mean@0")
         plain = expected("sd15").activations[key]
         assert torch.allclose(got.activations[key], 2 * plain, rtol=1e-4, atol=1e-5)
 
@@ -335,7 +336,7 @@ def test_of_a_doubled_batch_the_conditional_half_is_kept(tiny_folder: Folder) ->
     prompts = ("a red cube", "a blue ball", "a green cone", "a black ring")
     requests = [ImageRequest(f"t{i}", 0, prompt) for i, prompt in enumerate(prompts)]
     (batch,) = generate(model, requests, plan, 4, run_seed=0)
-    means = batch.activations["unet.mid_block:image/mean@0"]
+    means = batch.activations[Place.parse("unet.mid_block:image/mean@0")]
     assert means.shape[0] == 4
     assert means[:, 0].tolist() == [4, 5, 6, 7]
     guidance = calibrated(model).denoisers["unet"].guidance
