@@ -42,7 +42,8 @@ def write_fake_run(folder: Path, **options: Any) -> Path:
     rows = _decodability(tasks, scores, decode, rng)
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     kept = ("task_id", "coding", "constituent", "decodability")
-    stored = [{name: row[name] for name in kept} for row in rows]
+    sums = {"residual": 1.0, "total": 2.0, "residual_shuffled": 2.0, "total_shuffled": 2.0}
+    stored = [{name: row[name] for name in kept} | sums | {"n_images": 4} for row in rows]
     for name, table in (("scores", scores), ("probes", probes), ("decodability", stored)):
         pyarrow.parquet.write_table(pa.Table.from_pylist(table), folder / f"{name}.parquet")
     for task in tasks:
@@ -170,7 +171,7 @@ def _probes(chosen: dict[str, Any], rng: np.random.Generator) -> list[dict[str, 
                     "timestep": None if step is None else 1000.0 * (1 - step / 12), "coding": coding,
                     "constituent": group, "r2": r2, "accuracy": r2, "chance": 0.2,
                     "r2_shuffled": -0.05 + float(rng.normal(0, 0.01)), "alpha": 10.0, "n_images": 192,
-                    "n_tasks": 48, "n_folds": 5, "reason": reason,
+                    "n_tasks": 48, "n_folds": 5, "n_tasks_cut": 0, "reason": reason,
                 })  # fmt: skip
     return rows
 

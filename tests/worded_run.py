@@ -8,7 +8,8 @@ from PIL import Image
 
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig, resolved
-from t2iprobe.runs.folder import RunFolder, write_table
+from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.records import SCORES, ScoreRow
 from t2iprobe.runs.results import digests
 from t2iprobe.runs.run_tasks import RunTasks
 from t2iprobe.runs.shards import Entry, shard_metadata, write_shard
@@ -39,12 +40,12 @@ def written(path: Path, drawn: RunTasks, lost: dict[str, dict[str, list[str]]]) 
     facts = shard_metadata(entries, {}, encoders(drawn, lost))
     folder.shard(0).parent.mkdir()
     write_shard(folder.shard(0), dict.fromkeys(SITES, values), facts)
-    right = {f"ok_{name}": True for name in drawn.family.names}
+    right: dict[str, bool | None] = dict.fromkeys(drawn.family.names, True)
     scores = [
-        {"task_id": task.id, "image_index": 0, "outcome": "right" if at % 3 else "wrong", "reason": ""} | right
+        ScoreRow(task.id, 0, "right" if at % 3 else "wrong", "", right)
         for at, task in enumerate(drawn.tasks)
-    ]  # fmt: skip
-    write_table(path / "scores.parquet", scores)
+    ]
+    SCORES.write(path, scores)
     for task in drawn.tasks:
         folder.image(task.id, 0).parent.mkdir(exist_ok=True)
         Image.new("RGB", (8, 8)).save(folder.image(task.id, 0))

@@ -22,7 +22,7 @@ Candidate = TypeVar("Candidate")
 
 
 @dataclass(frozen=True)
-class Headline(Generic[Candidate]):
+class Choice(Generic[Candidate]):
     """The chosen site and its value.
 
     Attributes:
@@ -41,7 +41,7 @@ class Headline(Generic[Candidate]):
     reason: str = ""
 
 
-def choose_headline(r2: Mapping[Candidate, tuple[float, float]]) -> Headline[Candidate]:
+def choose_headline(r2: Mapping[Candidate, tuple[float, float]]) -> Choice[Candidate]:
     """The headline site from the R2 of every candidate on both halves of the folds.
 
     Example:
@@ -51,13 +51,11 @@ def choose_headline(r2: Mapping[Candidate, tuple[float, float]]) -> Headline[Can
     """
     defined = {site: pair for site, pair in r2.items() if not np.isnan(pair).any()}
     if not defined:
-        return Headline(
-            None, None, nan, 0, f"none of {len(r2)} candidates is defined on both halves"
-        )
+        return Choice(None, None, nan, 0, f"none of {len(r2)} candidates is defined on both halves")
     site = max(defined, key=lambda candidate: defined[candidate][0])
     other = max(defined, key=lambda candidate: defined[candidate][1])
     second, first = defined[site][1], defined[other][0]
-    return Headline(site, other, (second + first) / 2, len(defined))
+    return Choice(site, other, (second + first) / 2, len(defined))
 
 
 def first_half(folds: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

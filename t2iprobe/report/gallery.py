@@ -9,7 +9,8 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from t2iprobe.report.layers import ordered
-from t2iprobe.report.reading import RunData, ScoreRow, TaskPoint, TaskRow
+from t2iprobe.report.reading import RunData, TaskPoint
+from t2iprobe.runs.records import ScoreRow, TaskRow
 
 N_TASKS, N_IMAGES, LARGEST = 6, 4, 256
 MARKS = {True: "✓", False: "✗", None: "–"}

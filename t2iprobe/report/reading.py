@@ -3,75 +3,29 @@
 Missing numbers are None, whether the file says null or NaN, so that no later step takes them for a value.
 """
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import DataError
 from t2iprobe.runs.folder import read_json
+from t2iprobe.runs.records import (
+    DECODABILITY,
+    HEADLINE,
+    PROBES,
+    RESULTS,
+    SCORES,
+    TASKS,
+    DecodabilityRow,
+    ProbeRow,
+    ScoreRow,
+    TaskRow,
+)
 
-STAGE_OF_FILE = {
-    "tasks.jsonl": "generate",
-    "scores.parquet": "score",
-    "probes.parquet": "probe",
-    "decodability.parquet": "probe",
-    "correlation.json": "correlate",
-    "summary.json": "correlate",
-}
+STAGE_OF_FILE = {file.name: file.stage for file in RESULTS if file is not HEADLINE}
 STAGES = ("generate", "score", "probe", "correlate")
-
-
-@dataclass(frozen=True)
-class TaskRow:
-    """One line of tasks.jsonl; `seen` is how often training showed its scene, None when nobody knows."""
-
-    id: str
-    prompt: str
-    values: dict[str, str]
-    seen: int | None
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """One judged image; `constituents` says which are right, None where it cannot be told."""
-
-    task_id: str
-    image_index: int
-    outcome: str
-    reason: str
-    constituents: dict[str, bool | None]
-
-
-@dataclass(frozen=True)
-class ProbeRow:
-    """One probe: where it reads (site, pooling, step) and how much of a coding it recovers there (R2)."""
-
-    site: str
-    component: str
-    stream: str
-    pooling: str
-    step: int | None
-    timestep: float | None
-    coding: str
-    constituent: str
-    r2: float | None
-    accuracy: float | None
-    chance: float | None
-    r2_shuffled: float | None
-    reason: str | None
-
-
-@dataclass(frozen=True)
-class DecodabilityRow:
-    """How well one task's parts are read at the headline site, for one constituent of a coding or all of them."""
-
-    task_id: str
-    coding: str
-    constituent: str
-    decodability: float | None
 
 
 @dataclass(frozen=True)
@@ -225,78 +179,8 @@ def read_run(folder: Path) -> RunData:
         run=run,
         summary=read_object(folder / "summary.json"),
         correlation=read_object(folder / "correlation.json"),
-        tasks=tuple(_tasks(folder / "tasks.jsonl")),
-        scores=tuple(_scores(folder / "scores.parquet")),
-        probes=tuple(_probes(folder / "probes.parquet")),
-        decodability=tuple(_decodability(folder / "decodability.parquet")),
+        tasks=tuple(TASKS.read(folder)),
+        scores=tuple(SCORES.read(folder)),
+        probes=tuple(PROBES.read(folder)),
+        decodability=tuple(DECODABILITY.read(folder)),
     )
-
-
-def read_table(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The rows of a parquet file.
-
-    Raises:
-        DataError: the file is no parquet, or a column is missing.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as parquet ({error}): run its stage again"
-        ) from error
-    lacking = [name for name in needed if name not in table.column_names]
-    if lacking:
-        raise DataError(f"{path} lacks the column(s) {', '.join(lacking)}: run its stage again")
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
-
-
-def _tasks(path: Path) -> Iterator[TaskRow]:
-    for line_number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            yield TaskRow(row["id"], row["prompt"], dict(row["values"]), whole(row.get("seen")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path}, line {line_number}: not a task ({error!r}): run `generate` again"
-            ) from error
-
-
-def _scores(path: Path) -> Iterator[ScoreRow]:
-    for row in read_table(path, ("task_id", "image_index", "outcome", "reason")):
-        parts = {name.removeprefix("ok_"): row[name] for name in row if name.startswith("ok_")}
-        yield ScoreRow(
-            row["task_id"], int(row["image_index"]), row["outcome"], row["reason"] or "", parts
-        )
-
-
-def _probes(path: Path) -> Iterator[ProbeRow]:
-    needed = ("site", "component", "stream", "pooling", "step", "coding", "constituent", "r2")
-    for row in read_table(path, needed):
-        yield ProbeRow(
-            site=row["site"],
-            component=row["component"],
-            stream=row["stream"],
-            pooling=row["pooling"],
-            step=whole(row["step"]),
-            timestep=number(row.get("timestep")),
-            coding=row["coding"],
-            constituent=row["constituent"],
-            r2=number(row["r2"]),
-            accuracy=number(row.get("accuracy")),
-            chance=number(row.get("chance")),
-            r2_shuffled=number(row.get("r2_shuffled")),
-            reason=row.get("reason"),
-        )
-
-
-def _decodability(path: Path) -> Iterator[DecodabilityRow]:
-    for row in read_table(path, ("task_id", "coding", "constituent", "decodability")):
-        yield DecodabilityRow(
-            row["task_id"], row["coding"], row["constituent"], number(row["decodability"])
-        )

@@ -1,6 +1,6 @@
 """The probes of one array of activations: every coding side by side, shuffled labels included."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 import numpy as np
@@ -11,7 +11,7 @@ from t2iprobe.probes.controls import SHUFFLED
 from t2iprobe.probes.crossfit import CrossPredict, OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
 from t2iprobe.runs.cuts import NOTHING_LOST, Lost
-from t2iprobe.runs.folder import Row
+from t2iprobe.runs.records import ProbeFit
 from t2iprobe.runs.targets import ALL, Array, Group, Targets
 
 
@@ -24,7 +24,7 @@ class Probed:
         fits: residual and total of each task and group; groups whose images differ have fits of their own.
     """
 
-    rows: list[Row]
+    rows: list[ProbeFit]
     fits: list[TaskDecodability]
 
     def tasks(self, names: list[str]) -> TaskDecodability:
@@ -58,22 +58,24 @@ def probe(
     for group in groups:
         cut = lost.rows.get(group.name, np.zeros(len(X), dtype=bool))
         alike.setdefault((finite & ~cut).tobytes(), []).append(group)
-    found: dict[Group, Row] = {}
+    rows: dict[Group, ProbeFit] = {}
     probed = Probed([], [])
     for mask, members in alike.items():
         kept = np.flatnonzero(np.frombuffer(mask, dtype=bool))
         if len(np.unique(targets.folds[kept])) < 3:
-            found |= {g: _undefined(g, _why(g, kept, span, targets, lost)) for g in members}
+            rows |= {g: _undefined(g, _why(g, kept, span, targets, lost)) for g in members}
             continue
-        rows, fit = _fit(X[kept], targets, kept, members, predict)
-        found |= rows
+        defined, fit = _fit(X[kept], targets, kept, members, predict)
+        rows |= defined
         probed.fits.append(fit)
-    probed.rows.extend(found[group] for group in groups)
+    probed.rows.extend(rows[group] for group in groups)
     for coding in dict.fromkeys(group.coding for group in groups if span is None):
         probed.rows.append(_whole(coding, probed, targets))
-    for row in probed.rows:
-        row["n_tasks_cut"] = _n_cut(row, targets, lost)
-    return probed
+    rows_with_cuts = [
+        replace(row, n_tasks_cut=_n_cut(row.coding, row.constituent, targets, lost))
+        for row in probed.rows
+    ]
+    return Probed(rows_with_cuts, probed.fits)
 
 
 def _fit(
@@ -82,7 +84,7 @@ def _fit(
     kept: NDArray[np.intp],
     groups: list[Group],
     predict: CrossPredict,
-) -> tuple[dict[Group, Row], TaskDecodability]:
+) -> tuple[dict[Group, ProbeFit], TaskDecodability]:
     """The probes of some groups on some images; `X` has the rows of these images alone."""
     columns = targets.columns({group.name for group in groups})
     Y, task_ids = targets.Y[kept][:, columns], [targets.task_ids[n] for n in kept]
@@ -93,37 +95,46 @@ def _fit(
         )
     tasks = fit.per_task(Y, task_ids)
     alphas = fit.typical_alpha()
-    common = {"n_images": len(Y), "n_tasks": len(tasks.tasks), "n_folds": len(fit.fold_labels)}
-    rows = {
-        group: {"coding": group.coding, "constituent": group.constituent}
-        | _r2(tasks, [group.name])
-        | _accuracy(fit, Y, group)
-        | {"alpha": alphas[group.name]}
-        | common
-        for group in groups
-    }
+    rows = {}
+    for group in groups:
+        columns_of_group = fit.columns.of_group(group.name)
+        right = accuracy(Y[:, columns_of_group], fit.predictions[:, columns_of_group])
+        rows[group] = ProbeFit(
+            group.coding,
+            group.constituent,
+            *_r2(tasks, [group.name]),
+            accuracy=or_none(right.value),
+            chance=or_none(right.majority),
+            alpha=alphas[group.name],
+            n_images=len(Y),
+            n_tasks=len(tasks.tasks),
+            n_folds=len(fit.fold_labels),
+            n_tasks_cut=0,
+        )
     return rows, tasks
 
 
-def _whole(coding: str, probed: Probed, targets: Targets) -> Row:
+def _whole(coding: str, probed: Probed, targets: Targets) -> ProbeFit:
     """The row of a whole coding: over the tasks of which nothing was cut off, if every constituent could be probed."""
-    undefined = [r for r in probed.rows if r["coding"] == coding and r["n_tasks"] is None]
+    undefined = [r.reason for r in probed.rows if r.coding == coding and r.n_tasks is None]
     if undefined:
-        return _undefined(Group(coding, ALL), undefined[0]["reason"])
+        return _undefined(Group(coding, ALL), undefined[0])
     names = targets.of_coding(coding)
     tasks = probed.tasks(names)
     if not tasks.tasks:
         return _undefined(Group(coding, ALL), "every prompt is cut before one of the constituents")
     fold = dict(zip(targets.task_ids, targets.folds.tolist(), strict=True))
-    return (
-        {"coding": coding, "constituent": ALL}
-        | _r2(tasks, names)
-        | {"accuracy": None, "chance": None, "alpha": None}
-        | {
-            "n_images": int(tasks.n_rows.sum()),
-            "n_tasks": len(tasks.tasks),
-            "n_folds": len({fold[task] for task in tasks.tasks}),
-        }
+    return ProbeFit(
+        coding,
+        ALL,
+        *_r2(tasks, names),
+        accuracy=None,
+        chance=None,
+        alpha=None,
+        n_images=int(tasks.n_rows.sum()),
+        n_tasks=len(tasks.tasks),
+        n_folds=len({fold[task] for task in tasks.tasks}),
+        n_tasks_cut=0,
     )
 
 
@@ -137,14 +148,13 @@ def _why(
         return few
     if not len(kept):
         return f"prompts are cut before {before}"
-    row = {"coding": group.coding, "constituent": group.constituent}
-    return f"prompts of {_n_cut(row, targets, lost)} tasks are cut before {before}, and {few}"
+    n_cut = _n_cut(group.coding, group.constituent, targets, lost)
+    return f"prompts of {n_cut} tasks are cut before {before}, and {few}"
 
 
-def _n_cut(row: Row, targets: Targets, lost: Lost) -> int:
+def _n_cut(coding: str, constituent: str, targets: Targets, lost: Lost) -> int:
     """Tasks that are left out of a row because their prompts were cut."""
-    whole = row["constituent"] == ALL
-    names = targets.of_coding(row["coding"]) if whole else [f"{row['coding']}/{row['constituent']}"]
+    names = targets.of_coding(coding) if constituent == ALL else [f"{coding}/{constituent}"]
     cut = [lost.rows[name] for name in names if name in lost.rows]
     return len({targets.task_ids[n] for rows in cut for n in np.flatnonzero(rows)})
 
@@ -160,20 +170,12 @@ def ratio(residual: Array, total: Array) -> float:
     return 1.0 - float(residual.sum() / total.sum()) if total.sum() > 0 else float("nan")
 
 
-def _r2(tasks: TaskDecodability, names: list[str]) -> Row:
+def _r2(tasks: TaskDecodability, names: list[str]) -> tuple[float | None, float | None, str | None]:
+    """R2, R2 of shuffled labels, and why it is undefined."""
     value = ratio(*sums(tasks, names))
     shuffled = ratio(*sums(tasks, [SHUFFLED + name for name in names]))
-    return {
-        "r2": or_none(value),
-        "r2_shuffled": or_none(shuffled),
-        "reason": "the target does not vary among these tasks" if isnan(value) else None,
-    }
-
-
-def _accuracy(fit: OutOfFold, Y: Array, group: Group) -> Row:
-    columns = fit.columns.of_group(group.name)
-    found = accuracy(Y[:, columns], fit.predictions[:, columns])
-    return {"accuracy": or_none(found.value), "chance": or_none(found.majority)}
+    reason = "the target does not vary among these tasks" if isnan(value) else None
+    return or_none(value), or_none(shuffled), reason
 
 
 def or_none(value: float) -> float | None:
@@ -181,7 +183,18 @@ def or_none(value: float) -> float | None:
     return None if isnan(value) else value
 
 
-def _undefined(group: Group, reason: str) -> Row:
-    fields = ("r2", "r2_shuffled", "accuracy", "chance", "alpha", "n_images", "n_tasks", "n_folds")
-    place = {"coding": group.coding, "constituent": group.constituent, "reason": reason}
-    return place | dict.fromkeys(fields)
+def _undefined(group: Group, reason: str | None) -> ProbeFit:
+    return ProbeFit(
+        group.coding,
+        group.constituent,
+        r2=None,
+        r2_shuffled=None,
+        reason=reason,
+        accuracy=None,
+        chance=None,
+        alpha=None,
+        n_images=None,
+        n_tasks=None,
+        n_folds=None,
+        n_tasks_cut=0,
+    )

@@ -3,13 +3,12 @@
 The unit is the task. A task's decodability is that of the family's headline coding at the headline site.
 """
 
-from typing import Any
-
 import numpy as np
 
 from t2iprobe.runs.config import RunConfig
-from t2iprobe.runs.folder import RunFolder, write_json
+from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.outcomes import Draws, Outcomes, draws
+from t2iprobe.runs.records import CORRELATION, SUMMARY, Correlation
 from t2iprobe.runs.summary import summarise
 from t2iprobe.runs.targets import Array
 from t2iprobe.stats import Estimate, auroc, pearson, spearman, stratified_spearman
@@ -24,35 +23,39 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     """Write the correlations and the summary."""
     outcomes = Outcomes(folder, config)
     correlation = correlate(outcomes, config)
-    write_json(folder.path / "correlation.json", correlation)
-    write_json(folder.path / "summary.json", summarise(folder, outcomes, correlation, config))
+    CORRELATION.write(folder.path, correlation)
+    SUMMARY.write(folder.path, summarise(folder, outcomes, correlation, config))
 
 
-def correlate(outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
-    """Every correlation between decodability and success, as JSON values; undefined ones are null with a reason."""
+def correlate(outcomes: Outcomes, config: RunConfig) -> Correlation:
+    """Every correlation between decodability and success; undefined ones are NaN with a reason."""
     coding = outcomes.family.headline
     success = outcomes.success()
     decodability = outcomes.decodability(coding, ALL)
     how = draws(config)
 
-    def relate(of: str, group: str, y: Array) -> dict[str, Any]:
+    def relate(of: str, group: str, y: Array) -> Estimate:
         x = outcomes.decodability(of, group)
-        return (_nothing(outcomes, of, group, x, y) or _relate(x, y, how)).to_dict()
+        return _nothing(outcomes, of, group, x, y) or _relate(x, y, how)
 
-    found: dict[str, Any] = {
-        "unit": "task",
-        "coding": coding,
-        "overall": relate(coding, ALL, success.share),
-        "pearson": pearson(decodability, success.share, names=NAMES, **how).to_dict(),
-        "among_clean": relate(coding, ALL, success.share_of_clean),
-        "by_coding": {c: relate(c, ALL, success.share) for c in outcomes.codings},
-        "by_constituent": {
+    strata, within, sign_flip, reason = _within_strata(outcomes, decodability, success.share, how)
+    return Correlation(
+        unit="task",
+        coding=coding,
+        overall=relate(coding, ALL, success.share),
+        pearson=pearson(decodability, success.share, names=NAMES, **how),
+        among_clean=relate(coding, ALL, success.share_of_clean),
+        by_coding={c: relate(c, ALL, success.share) for c in outcomes.codings},
+        by_constituent={
             group: relate(coding, group, outcomes.constituent_success(coding, group))
             for group in outcomes.groups(coding)
         },
-        "auroc_per_image": _auroc(outcomes, decodability, how).to_dict(),
-    }
-    return found | _within_strata(outcomes, decodability, success.share, how)
+        auroc_per_image=_auroc(outcomes, decodability, how),
+        strata=strata,
+        within=within,
+        sign_flip=sign_flip,
+        reason=reason,
+    )
 
 
 def _nothing(
@@ -97,11 +100,11 @@ def _too_few(*strata: Array) -> Estimate | None:
 def _auroc(outcomes: Outcomes, decodability: Array, how: Draws) -> Estimate:
     """How well a task's decodability tells its right images from the others."""
     of_task = dict(zip([task.id for task in outcomes.tasks], decodability, strict=True))
-    scored = [row for row in outcomes.scores if row["outcome"] != "unscored"]
+    scored = [row for row in outcomes.scores if row.outcome != "unscored"]
     return auroc(
-        [of_task[row["task_id"]] for row in scored],
-        [float(row["outcome"] == "right") for row in scored],
-        units=[row["task_id"] for row in scored],
+        [of_task[row.task_id] for row in scored],
+        [float(row.outcome == "right") for row in scored],
+        units=[row.task_id for row in scored],
         **how,
     )
 
@@ -111,33 +114,23 @@ def _within_strata(
     decodability: Array,
     success: Array,
     how: Draws,
-) -> dict[str, Any]:
-    """Seen and held-out scenes apart, and within them together: pooled values can mislead (Simpson's paradox)."""
+) -> tuple[dict[str, Estimate] | None, Estimate | None, str | None, str | None]:
+    """Seen and held-out scenes apart, and within them together: pooled values can mislead (Simpson's paradox).
+
+    Returns:
+        The estimate in each stratum, that within them, a warning where signs differ, and why there are none.
+    """
     seen = outcomes.seen
     defined = ~(np.isnan(decodability) | np.isnan(success))
     if seen is None:
-        return {
-            "strata": None,
-            "within": None,
-            "sign_flip": None,
-            "reason": "no model card says what was seen",
-        }
+        return None, None, None, "no model card says what was seen"
     if not defined.any():
-        return {
-            "strata": None,
-            "within": None,
-            "sign_flip": None,
-            "reason": "no task has both values",
-        }
+        return None, None, None, "no task has both values"
     names = ["seen" if count > 0 else "held_out" for count in seen[defined]]
-    found = stratified_spearman(decodability[defined], success[defined], names, **how)
-    of = {name: success[defined][[n == name for n in names]] for name in found.by_stratum}
+    stratified = stratified_spearman(decodability[defined], success[defined], names, **how)
+    of = {name: success[defined][[n == name for n in names]] for name in stratified.by_stratum}
     few = _too_few(*of.values())
-    return {
-        "strata": {
-            name: (_too_few(of[name]) or estimate).to_dict()
-            for name, estimate in found.by_stratum.items()
-        },
-        "within": (few or found.within).to_dict(),
-        "sign_flip": None if few else found.warning or None,
+    strata = {
+        name: _too_few(of[name]) or estimate for name, estimate in stratified.by_stratum.items()
     }
+    return strata, few or stratified.within, None if few else stratified.warning or None, None

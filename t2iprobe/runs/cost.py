@@ -1,10 +1,12 @@
 """What a run took, over every time it was started and over all its stages."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
-from t2iprobe.runs.folder import RunFolder, read_json, write_json
+from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.memory import peak_bytes
+from t2iprobe.runs.records import SUMMARY, Cost
 from t2iprobe.runs.results import digests
 
 
@@ -38,32 +40,24 @@ class StageClock:
         )
 
 
-def total(folder: RunFolder) -> dict[str, Any]:
-    """The cost of a run up to now.
-
-    Returns:
-        wall_s: seconds of all stages over all starts, imports and loading included; by_stage: the same stage by stage;
-        images_per_s: images made per second of making them; images_made: also those made twice; peak_rss_mb: largest
-        resident memory in 10^6 bytes; activation_bytes: of the shards on disk. None where nothing is known.
-    """
+def total(folder: RunFolder) -> Cost:
+    """The cost of a run up to now."""
     stages = folder.manifest["stages"]
-    seconds = {name: found["seconds"] for name, found in stages.items() if "seconds" in found}
+    seconds = {name: state["seconds"] for name, state in stages.items() if "seconds" in state}
     made = stages.get("generate", {}).get("images_made", 0)
     making = stages.get("generate", {}).get("making_s", 0.0)
-    return {
-        "wall_s": round(sum(seconds.values()), 2),
-        "by_stage": seconds,
-        "images_per_s": round(made / making, 3) if making else None,
-        "images_made": made,
-        "peak_rss_mb": max(
-            (s["peak_rss_mb"] for s in stages.values() if "peak_rss_mb" in s), default=None
-        ),
-        "activation_bytes": sum(shard.stat().st_size for shard in folder.shards()),
-    }
+    peaks = [state["peak_rss_mb"] for state in stages.values() if "peak_rss_mb" in state]
+    return Cost(
+        wall_s=round(sum(seconds.values()), 2),
+        by_stage=seconds,
+        images_per_s=round(made / making, 3) if making else None,
+        images_made=made,
+        peak_rss_mb=max(peaks, default=None),
+        activation_bytes=sum(shard.stat().st_size for shard in folder.shards()),
+    )
 
 
 def settle(folder: RunFolder) -> None:
     """Bring the cost in summary.json up to date once the last stage has ended."""
-    path = folder.path / "summary.json"
-    write_json(path, read_json(path) | {"cost": total(folder)})
+    SUMMARY.write(folder.path, replace(SUMMARY.read(folder.path), cost=total(folder)))
     folder.set_stage("correlate", files=digests(folder, "correlate"))

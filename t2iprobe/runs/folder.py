@@ -19,7 +19,9 @@ from t2iprobe.errors import DataError
 from t2iprobe.runs.config import check_same
 from t2iprobe.runs.provenance import git_commit, versions
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+"""Schema 1 differs in the types of table columns alone: they followed from the values."""
 _PARTS = ("settings", "stages")
 _MENDED = "put a copy back, or make the run again in another folder"
 Row = dict[str, Any]
@@ -157,9 +159,10 @@ class RunFolder:
         """
         folder = cls(path)
         version = folder.manifest.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version not in READABLE:
             raise DataError(
-                f"{folder.manifest_path} has schema version {version!r}; this t2iprobe reads {SCHEMA_VERSION}"
+                f"{folder.manifest_path} has schema version {version!r}, and this t2iprobe reads {SCHEMA_VERSION}: "
+                "read it with the t2iprobe that wrote it, or run it again"
             )
         return folder
 

@@ -10,11 +10,18 @@ from numpy.typing import NDArray
 from t2iprobe.families.reading import Family, Task
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig
-from t2iprobe.runs.folder import Row, RunFolder, read_json, read_table
+from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.records import (
+    DECODABILITY,
+    HEADLINE,
+    OUTCOMES,
+    PROBES,
+    SCORES,
+    DecodabilityRow,
+)
 from t2iprobe.runs.run_tasks import RunTasks
 
 Array = NDArray[np.float64]
-OUTCOMES = ("right", "wrong", "malformed", "unscored")
 
 
 class Draws(TypedDict):
@@ -61,10 +68,10 @@ class Outcomes:
     def __init__(self, folder: RunFolder, config: RunConfig) -> None:
         self._path = folder.path
         self.drawn: RunTasks = drawing.read(folder, config)
-        self.scores = read_table(folder.path / "scores.parquet")
-        self._decodability: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
-        for row in read_table(folder.path / "decodability.parquet"):
-            self._decodability[row["coding"], row["constituent"]][row["task_id"]] = row
+        self.scores = SCORES.read(folder.path)
+        self._decodability: dict[tuple[str, str], dict[str, DecodabilityRow]] = defaultdict(dict)
+        for row in DECODABILITY.read(folder.path):
+            self._decodability[row.coding, row.constituent][row.task_id] = row
 
     @property
     def family(self) -> Family:
@@ -78,14 +85,16 @@ class Outcomes:
 
     def counts(self) -> dict[str, int]:
         """How many images there are of each outcome."""
-        return {o: sum(row["outcome"] == o for row in self.scores) for o in OUTCOMES}
+        return {outcome: sum(row.outcome == outcome for row in self.scores) for outcome in OUTCOMES}
 
     def success(self) -> Success:
         """Success of each task."""
-        found = {task.id: dict.fromkeys(OUTCOMES, 0) for task in self.tasks}
+        of_task: dict[str, dict[str, int]]
+        of_task = {task.id: dict.fromkeys(OUTCOMES, 0) for task in self.tasks}
         for row in self.scores:
-            found[row["task_id"]][row["outcome"]] += 1
-        counts = np.array([[found[t.id][o] for o in OUTCOMES] for t in self.tasks], dtype=np.int64)
+            of_task[row.task_id][row.outcome] += 1
+        rows = [[of_task[task.id][outcome] for outcome in OUTCOMES] for task in self.tasks]
+        counts = np.array(rows, dtype=np.int64)
         right, wrong, malformed = counts[:, 0], counts[:, 1], counts[:, 2]
         return Success(right, right + wrong + malformed, right + wrong)
 
@@ -94,25 +103,27 @@ class Outcomes:
         hits: dict[str, list[bool]] = defaultdict(list)
         slots = {task.id: slots_behind(self.family, task, coding, group) for task in self.tasks}
         for row in self.scores:
-            found = [row[f"ok_{slot}"] for slot in slots[row["task_id"]]]
-            if None not in found:
-                hits[row["task_id"]].append(all(found))
+            right = [row.constituents[slot] for slot in slots[row.task_id]]
+            if None not in right:
+                hits[row.task_id].append(all(right))
         return np.array([np.mean(hits[t.id]) if hits[t.id] else np.nan for t in self.tasks])
 
-    def decodability(self, coding: str, group: str, field: str = "decodability") -> Array:
+    def decodability(self, coding: str, group: str, column: str = "decodability") -> Array:
         """(t,) a column of decodability.parquet; NaN where it is undefined."""
         rows = self._decodability[coding, group]
-        values = [rows[task.id][field] if task.id in rows else None for task in self.tasks]
+        values = [
+            getattr(rows[task.id], column) if task.id in rows else None for task in self.tasks
+        ]
         return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
     def why_not_read(self, coding: str, group: str) -> str:
         """Why decodability is undefined in every task: what the probe at the headline site says."""
-        place = read_json(self._path / "headline.json")["denoiser"]
-        wanted = {"coding": coding, "constituent": group, "stream": "image"}
-        wanted |= {name: place[name] for name in ("site", "pooling", "step")}
-        for row in read_table(self._path / "probes.parquet"):
-            if row.get("reason") and wanted.items() <= row.items():
-                return str(row["reason"])
+        at = HEADLINE.read(self._path).denoiser
+        wanted = (coding, group, "image", at.site, at.pooling, at.step)
+        for row in PROBES.read(self._path):
+            place = (row.coding, row.constituent, row.stream, row.site, row.pooling, row.step)
+            if row.reason and place == wanted:
+                return row.reason
         return "it cannot be read in any task"
 
     def why_not_judged(self) -> str:
@@ -126,7 +137,7 @@ class Outcomes:
 
     def groups(self, coding: str) -> list[str]:
         """The target groups of a coding, without "all"."""
-        return [group for found, group in self._decodability if found == coding and group != "all"]
+        return [group for name, group in self._decodability if name == coding and group != "all"]
 
     @property
     def codings(self) -> list[str]:

@@ -19,13 +19,24 @@ from t2iprobe.probes.controls import SHUFFLED, bag_of_words
 from t2iprobe.probes.crossfit import CrossPredict
 from t2iprobe.probes.decodability import TaskDecodability
 from t2iprobe.probes.folds import check_groups
-from t2iprobe.probes.headline import Headline, choose_headline, first_half, half_r2
+from t2iprobe.probes.headline import Choice, choose_headline, first_half, half_r2
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.array import Probed, or_none, probe, ratio, sums
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.cuts import Cuts
-from t2iprobe.runs.folder import Row, RunFolder, write_json, write_table
+from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.progress import bar
+from t2iprobe.runs.records import (
+    DECODABILITY,
+    HEADLINE,
+    PROBES,
+    ChosenSite,
+    DecodabilityRow,
+    Headline,
+    PlaceRecord,
+    ProbeFit,
+    ProbeRow,
+)
 from t2iprobe.runs.run_tasks import RunTasks
 from t2iprobe.runs.shards import ActivationReader
 from t2iprobe.runs.targets import ALL, Targets
@@ -46,17 +57,18 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     check_groups(targets.folds, [scene[task_id] for task_id in targets.task_ids])
     predict = registry.probe(config.probe)
     cuts = Cuts(drawn, reader.encoders, targets)
-    rows: list[Row] = []
+    rows: list[ProbeRow] = []
     halves: dict[str, dict[Place, tuple[float, float]]] = {"denoiser": {}, "text encoder": {}}
 
-    def work(place: Place) -> tuple[list[Row], tuple[float, float]]:
+    def work(place: Place) -> tuple[list[ProbeFit], tuple[float, float]]:
         lost = cuts.of(place)
         probed = probe(reader.read(place), targets, place.constituent, predict, lost)
         return probed.rows, _halves(probed, targets, drawn.family.headline)
 
     with bar("probe", len(reader.places), "arrays") as progress:
-        for place, (probed, pair) in _in_threads(work, reader.places):
-            rows += [place.columns() | {"timestep": reader.timestep(place)} | row for row in probed]
+        for place, (fits, pair) in _in_threads(work, reader.places):
+            at = place.columns() | {"timestep": reader.timestep(place)}
+            rows += [ProbeRow(**at, **vars(fit)) for fit in fits]
             if place.site.stream == "image":
                 halves["denoiser"][place] = pair
             elif place.in_text_encoder and place.constituent is None:
@@ -66,7 +78,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
         raise DataError(
             "no site of the denoiser's image stream was recorded: widen --sites and run again"
         )
-    write_table(folder.path / "probes.parquet", rows)
+    PROBES.write(folder.path, rows)
     _write_headline(folder, drawn, reader, targets, halves, predict, _why_no_encoder(rows, drawn))
 
 
@@ -118,14 +130,14 @@ def _write_headline(
     words, _ = bag_of_words([task.prompt for task in drawn.tasks])
     by_task = Targets.of(drawn, [task.id for task in drawn.tasks], 0)
     bag = probe(words.astype(np.float32), by_task, None, predict)
-    write_json(
-        folder.path / "headline.json",
-        {
-            "coding": drawn.family.headline,
-            "denoiser": _describe(chosen),
-            "text_encoder": _describe(encoder, no_encoder),
-            "bag_of_words": {r["coding"]: r["r2"] for r in bag.rows if r["constituent"] == ALL},
-        },
+    HEADLINE.write(
+        folder.path,
+        Headline(
+            coding=drawn.family.headline,
+            denoiser=_describe(chosen),
+            text_encoder=_describe(encoder, no_encoder),
+            bag_of_words={row.coding: row.r2 for row in bag.rows if row.constituent == ALL},
+        ),
     )
     names = [group.name for group in targets.groups]
     fits = {
@@ -133,40 +145,42 @@ def _write_headline(
         for place in (chosen.site, chosen.other_site)
     }
     at_site, at_other = fits[chosen.site], fits[chosen.other_site]
-    write_table(folder.path / "decodability.parquet", _task_rows(at_site, at_other, targets))
+    DECODABILITY.write(folder.path, _task_rows(at_site, at_other, targets))
 
 
-def _why_no_encoder(rows: list[Row], drawn: RunTasks) -> str | None:
+def _why_no_encoder(rows: list[ProbeRow], drawn: RunTasks) -> str | None:
     """Why the headline coding cannot be read in the text encoders, where it is because they cut the prompts."""
     reasons = [
-        row["reason"]
+        row.reason
         for row in rows
-        if row["step"] is None
-        and (row["coding"], row["constituent"]) == (drawn.family.headline, ALL)
-        and row["n_tasks_cut"]
-        and row["r2"] is None
+        if row.step is None
+        and (row.coding, row.constituent) == (drawn.family.headline, ALL)
+        and row.n_tasks_cut
+        and row.r2 is None
     ]
     return reasons[0] if reasons else None
 
 
-def _describe(chosen: Headline[Place], why: str | None = None) -> Row:
+def _describe(chosen: Choice[Place], why: str | None = None) -> ChosenSite:
     if chosen.site is None:
-        return {"site": None, "r2": None, "reason": why or chosen.reason}
-    return chosen.site.columns() | {
-        "r2": chosen.r2,
-        "other": None if chosen.other_site is None else chosen.other_site.columns(),
-        "n_candidates": chosen.n_candidates,
-    }
+        return ChosenSite(reason=why or chosen.reason)
+    other = chosen.other_site
+    return ChosenSite(
+        **chosen.site.columns(),
+        r2=chosen.r2,
+        other=None if other is None else PlaceRecord(**other.columns()),
+        n_candidates=chosen.n_candidates,
+    )
 
 
 def _task_rows(
     at_site: TaskDecodability, at_other: TaskDecodability, targets: Targets
-) -> list[Row]:
+) -> list[DecodabilityRow]:
     """One row for each task and group. A task is valued at the site that was chosen on the other half of the folds."""
     first = _in_first_half(at_site, targets)
     names = {(g.coding, g.constituent): [g.name] for g in targets.groups}
     names |= {(g.coding, ALL): targets.of_coding(g.coding) for g in targets.groups}
-    rows: list[Row] = []
+    rows: list[DecodabilityRow] = []
     for (coding, constituent), groups in names.items():
         parts = {
             prefix: [
@@ -182,16 +196,16 @@ def _task_rows(
         (residual, total), (residual_shuffled, total_shuffled) = parts[""], parts[SHUFFLED]
         for t, task_id in enumerate(at_site.tasks):
             rows.append(
-                {
-                    "task_id": task_id,
-                    "coding": coding,
-                    "constituent": constituent,
-                    "decodability": or_none(ratio(residual[t : t + 1], total[t : t + 1])),
-                    "residual": float(residual[t]),
-                    "total": float(total[t]),
-                    "residual_shuffled": float(residual_shuffled[t]),
-                    "total_shuffled": float(total_shuffled[t]),
-                    "n_images": int(at_site.n_rows[t]),
-                }
+                DecodabilityRow(
+                    task_id=task_id,
+                    coding=coding,
+                    constituent=constituent,
+                    decodability=or_none(ratio(residual[t : t + 1], total[t : t + 1])),
+                    residual=float(residual[t]),
+                    total=float(total[t]),
+                    residual_shuffled=float(residual_shuffled[t]),
+                    total_shuffled=float(total_shuffled[t]),
+                    n_images=int(at_site.n_rows[t]),
+                )
             )
     return rows

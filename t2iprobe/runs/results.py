@@ -6,15 +6,13 @@ from pathlib import Path
 
 from t2iprobe.errors import DataError
 from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.records import RESULTS
 
 FILES = {
-    "generate": ("tasks.jsonl",),
-    "score": ("scores.parquet",),
-    "probe": ("probes.parquet", "headline.json", "decodability.parquet"),
-    "correlate": ("correlation.json", "summary.json"),
-    "report": ("report.html",),
-}
-"""Images and shards are looked at by themselves; figures are in the report too."""
+    stage: tuple(file.name for file in RESULTS if file.stage == stage)
+    for stage in ("generate", "score", "probe", "correlate")
+} | {"report": ("report.html",)}
+"""Stage -> what it leaves. Images and shards are looked at by themselves; figures are in the report too."""
 
 
 def digests(folder: RunFolder, stage: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Which tasks a run asks for, and how they are written to and read from the run folder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from t2iprobe.models.cards import Card
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.progress import console
+from t2iprobe.runs.records import TASKS, TaskRow, Tokens
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def _scene_counts(family: Family, card: Card | None) -> tuple[int, ...] | None:
     return card.scene_counts
 
 
-def write(folder: RunFolder, drawn: RunTasks, encoders: dict[str, dict[str, Any]]) -> None:
+def write(folder: RunFolder, drawn: RunTasks, encoders: Mapping[str, Mapping[str, Any]]) -> None:
     """Write tasks.jsonl.
 
     Args:
@@ -85,29 +87,29 @@ def write(folder: RunFolder, drawn: RunTasks, encoders: dict[str, dict[str, Any]
         encoders: for each task id, what each text encoder made of the prompt: token spans, tokens lost.
     """
     rows = (
-        {
-            "id": task.id,
-            "prompt": task.prompt,
-            "values": task.values,
-            "scene": task.scene,
-            "scene_id": task.scene_id,
-            "fold": fold,
-            "seen": seen,
-            "spans": drawn.family.spans(task),
-            "encoders": encoders.get(task.id, {}),
-        }
+        TaskRow(
+            id=task.id,
+            prompt=task.prompt,
+            values=task.values,
+            scene=task.scene,
+            scene_id=task.scene_id,
+            fold=fold,
+            seen=seen,
+            spans=drawn.family.spans(task),
+            encoders=Tokens(**encoders.get(task.id, {})),
+        )
         for task, fold, seen in zip(drawn.tasks, drawn.folds, drawn.seen, strict=True)
     )
-    folder.write_lines("tasks.jsonl", rows)
+    TASKS.write(folder.path, rows)
 
 
 def read(folder: RunFolder, config: RunConfig) -> RunTasks:
     """The tasks of a run folder."""
     family = load_family(config.family)
-    rows = folder.read_lines("tasks.jsonl")
+    rows = TASKS.read(folder.path)
     return RunTasks(
         family,
-        [family.task(row["values"]) for row in rows],
-        [row["fold"] for row in rows],
-        [row["seen"] for row in rows],
+        [family.task(row.values) for row in rows],
+        [row.fold for row in rows],
+        [row.seen for row in rows],
     )

@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from t2iprobe import registry
 from t2iprobe.errors import DataError
 from t2iprobe.families.tasks import Task
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig
-from t2iprobe.runs.folder import Row, RunFolder, intact_png, write_table
+from t2iprobe.runs.folder import RunFolder, intact_png
 from t2iprobe.runs.progress import bar
+from t2iprobe.runs.records import OUTCOMES, SCORES, ScoreRow
 from t2iprobe.runs.shards import Entry, read_index
-from t2iprobe.scorers.base import Outcome, Scorer, Verdict
+from t2iprobe.scorers.base import Scorer, Verdict
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,16 +27,25 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     drawn = drawing.read(folder, config)
     scorer = registry.scorer(config.scorer)(config.device)
     tasks = {task.id: task for task in drawn.tasks}
-    rows: list[Row] = []
+    rows: list[ScoreRow] = []
     index = read_index(folder)
     with bar("score", len(index), "images") as progress:
         for start in range(0, len(index), scorer.batch_size):
             batch = index[start : start + scorer.batch_size]
             verdicts = _judge(folder, scorer, config.scorer, batch, tasks)
-            rows += [_row(e, verdict) for e, verdict in zip(batch, verdicts, strict=True)]
+            rows += [
+                ScoreRow(
+                    entry.task_id,
+                    entry.image_index,
+                    verdict.outcome,
+                    verdict.reason,
+                    verdict.constituents,
+                )
+                for entry, verdict in zip(batch, verdicts, strict=True)
+            ]
             progress.advance(len(batch))
-    write_table(folder.path / "scores.parquet", rows)
-    outcomes = Counter(row["outcome"] for row in rows)
+    SCORES.write(folder.path, rows)
+    outcomes = Counter(row.outcome for row in rows)
     folder.update(counts=folder.manifest["counts"] | {"unscored": outcomes["unscored"]})
 
 
@@ -97,21 +107,12 @@ def check_verdicts(verdicts: Sequence[Verdict], tasks: Sequence[Task], name: str
             raise DataError(
                 f"the scorer {name!r} gave a {type(verdict).__name__}, not a Verdict(outcome, reason, constituents)"
             )
-        if verdict.outcome not in get_args(Outcome):
+        if verdict.outcome not in OUTCOMES:
             raise DataError(
-                f"the scorer {name!r} gave the outcome {verdict.outcome!r}, not one of {', '.join(get_args(Outcome))}"
+                f"the scorer {name!r} gave the outcome {verdict.outcome!r}, not one of {', '.join(OUTCOMES)}"
             )
         if verdict.constituents.keys() != task.values.keys():
             raise DataError(
                 f"the scorer {name!r} judged the constituents {', '.join(verdict.constituents) or 'none'} instead of"
                 f" {', '.join(task.values)}; give True or False for each, None where it cannot be told"
             )
-
-
-def _row(entry: Entry, verdict: Verdict) -> Row:
-    return {
-        "task_id": entry.task_id,
-        "image_index": entry.image_index,
-        "outcome": verdict.outcome,
-        "reason": verdict.reason,
-    } | {f"ok_{name}": right for name, right in verdict.constituents.items()}

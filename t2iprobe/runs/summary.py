@@ -1,15 +1,33 @@
 """summary.json: the numbers of a run that fit on one screen. Undefined is null with a reason beside it."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from t2iprobe.probes.headline import first_half
 from t2iprobe.runs.config import RunConfig
 from t2iprobe.runs.cost import total
-from t2iprobe.runs.folder import SCHEMA_VERSION, Row, RunFolder, read_json, read_table
+from t2iprobe.runs.folder import SCHEMA_VERSION, RunFolder
 from t2iprobe.runs.outcomes import Outcomes, Success, draws
+from t2iprobe.runs.records import (
+    HEADLINE,
+    PROBES,
+    TASKS,
+    BetweenTasks,
+    CodingR2,
+    Controls,
+    Correlation,
+    DecodabilitySummary,
+    EncoderR2,
+    Frequency,
+    FrequencyBin,
+    HeadlineR2,
+    Link,
+    LinkSummary,
+    Share,
+    SiteR2,
+    SuccessSummary,
+    Summary,
+)
 from t2iprobe.stats import (
     Dispersion,
     Estimate,
@@ -26,8 +44,8 @@ Array = NDArray[np.float64]
 
 
 def summarise(
-    folder: RunFolder, outcomes: Outcomes, correlation: dict[str, Any], config: RunConfig
-) -> dict[str, Any]:
+    folder: RunFolder, outcomes: Outcomes, correlation: Correlation, config: RunConfig
+) -> Summary:
     """The summary of a run. Everything but `cost` depends on the settings alone.
 
     Args:
@@ -39,116 +57,116 @@ def summarise(
     success = outcomes.success()
     counts = outcomes.counts()
     spread = overdispersion(success.right, success.scored, **draws(config))
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": config.model,
-        "family": outcomes.family.name,
-        "n_tasks": len(outcomes.tasks),
-        "n_images": len(outcomes.scores),
-        "n_unscored": counts["unscored"],
-        "success": _success(outcomes, success, counts, spread),
-        "decodability": _decodability(folder, outcomes, config),
-        "correlation": _correlation(correlation, outcomes, spread),
-        "frequency": _frequency(outcomes, success, config),
-        **_cuts(folder),
-        "tasks_asked": config.tasks,
-        "stopped": "budget" if folder.stage("generate").get("status") == "stopped" else None,
-        "cost": total(folder),
-    }
+    lost, limits = _cuts(folder)
+    return Summary(
+        schema_version=SCHEMA_VERSION,
+        model=config.model,
+        family=outcomes.family.name,
+        n_tasks=len(outcomes.tasks),
+        n_images=len(outcomes.scores),
+        n_unscored=counts["unscored"],
+        success=_success(outcomes, success, counts, spread),
+        decodability=_decodability(folder, outcomes, config),
+        correlation=_correlation(correlation, outcomes, spread),
+        frequency=_frequency(outcomes, success, config),
+        text_lost=lost or None,
+        text_limit=limits or None,
+        tasks_asked=config.tasks,
+        stopped="budget" if folder.stage("generate").get("status") == "stopped" else None,
+        cost=total(folder),
+    )
 
 
-def _cuts(folder: RunFolder) -> dict[str, Any]:
-    """Text encoder -> constituent -> tasks whose prompt is cut before it, and the limits in tokens; null for none."""
+def _cuts(folder: RunFolder) -> tuple[dict[str, dict[str, int]], dict[str, int | None]]:
+    """Text encoder -> constituent -> tasks whose prompt is cut before it; encoder -> its limit in tokens."""
     lost: dict[str, dict[str, int]] = {}
-    limits: dict[str, int] = {}
-    for row in folder.read_lines("tasks.jsonl"):
-        for name, parts in row["encoders"].get("lost", {}).items():
+    limits: dict[str, int | None] = {}
+    for task in TASKS.read(folder.path):
+        for name, parts in task.encoders.lost.items():
             for part in parts:
                 counts = lost.setdefault(name, {})
                 counts[part] = counts.get(part, 0) + 1
-                limits[name] = row["encoders"].get("cut_at", {}).get(name)
-    return {"text_lost": lost or None, "text_limit": limits or None}
+                limits[name] = task.encoders.cut_at.get(name)
+    return lost, limits
 
 
 def _success(
     outcomes: Outcomes, success: Success, counts: dict[str, int], spread: Dispersion
-) -> dict[str, Any]:
+) -> SuccessSummary:
     overall = success_rate(success.right, success.scored)
     clean = success_rate(success.right, success.clean)
     scored = sum(counts.values()) - counts["unscored"]
-    return {
-        "all": _number(overall.value),
-        "ci": _pair(overall),
-        "reason": overall.reason or None,
-        "of_clean": {
-            "value": _number(clean.value),
-            "ci": _pair(clean),
-            "reason": clean.reason or None,
-        },
-        "outcomes": counts,
-        "coverage": scored / sum(counts.values()),
-        **_by_seen(outcomes, success),
-        "by_constituent": {
+    seen, held_out, reason = _by_seen(outcomes, success)
+    return SuccessSummary(
+        all=_number(overall.value),
+        ci=overall.ci,
+        reason=overall.reason or None,
+        of_clean=Share(_number(clean.value), clean.ci, clean.reason or None),
+        outcomes=counts,
+        coverage=scored / sum(counts.values()),
+        seen=None if seen is None else _number(seen.value),
+        held_out=None if held_out is None else _number(held_out.value),
+        seen_ci=None if seen is None else seen.ci,
+        held_out_ci=None if held_out is None else held_out.ci,
+        seen_reason=reason,
+        by_constituent={
             name: _number(_mean(outcomes.constituent_success("slot", name)))
             for name in outcomes.family.names
         },
-        "between_task": {
-            "ratio": _number(spread.ratio.value),
-            "p": spread.ratio.p,
-            "sd": _number(spread.sd.value),
-            "reliability": _number(spread.reliability.value),
-            "differs": spread.differs,
-            "reason": spread.ratio.reason or None,
-        },
-    }
-
-
-def _by_seen(outcomes: Outcomes, success: Success) -> dict[str, Any]:
-    if outcomes.seen is None:
-        reason = "no model card says which scenes were seen in training"
-        return {"seen": None, "held_out": None, "seen_reason": reason}
-    parts = {"seen": outcomes.seen > 0, "held_out": outcomes.seen == 0}
-    rates = {k: success_rate(success.right[m], success.scored[m]) for k, m in parts.items()}
-    missing = "; ".join(f"{k}: {r.reason}" for k, r in rates.items() if r.reason)
-    return (
-        {k: _number(rate.value) for k, rate in rates.items()}
-        | {f"{k}_ci": _pair(rate) for k, rate in rates.items()}
-        | {"seen_reason": missing or None}
+        between_task=BetweenTasks(
+            ratio=_number(spread.ratio.value),
+            p=spread.ratio.p,
+            sd=_number(spread.sd.value),
+            reliability=_number(spread.reliability.value),
+            differs=spread.differs,
+            reason=spread.ratio.reason or None,
+        ),
     )
 
 
-def _decodability(folder: RunFolder, outcomes: Outcomes, config: RunConfig) -> dict[str, Any]:
-    headline = read_json(folder.path / "headline.json")
+def _by_seen(
+    outcomes: Outcomes, success: Success
+) -> tuple[Estimate | None, Estimate | None, str | None]:
+    """Success of tasks whose scene training showed and of the others, and why one is missing."""
+    if outcomes.seen is None:
+        return None, None, "no model card says which scenes were seen in training"
+    parts = {"seen": outcomes.seen > 0, "held_out": outcomes.seen == 0}
+    rates = {k: success_rate(success.right[m], success.scored[m]) for k, m in parts.items()}
+    missing = "; ".join(f"{k}: {r.reason}" for k, r in rates.items() if r.reason)
+    return rates["seen"], rates["held_out"], missing or None
+
+
+def _decodability(folder: RunFolder, outcomes: Outcomes, config: RunConfig) -> DecodabilitySummary:
+    headline = HEADLINE.read(folder.path)
     coding = outcomes.family.headline
-    estimates = {c: _r2(outcomes, c, ALL, config) for c in outcomes.codings}
-    place = headline["denoiser"]
-    return {
-        "coding": coding,
-        "headline": {
-            **{name: place[name] for name in ("site", "pooling", "step")},
-            "r2": _number(estimates[coding].value),
-            "ci": _pair(estimates[coding]),
-            "reason": estimates[coding].reason or None,
-            "other": place["other"],
-            "n_candidates": place["n_candidates"],
-        },
-        "by_constituent": {
+    by_coding = {c: _coding_r2(_r2(outcomes, c, ALL, config)) for c in outcomes.codings}
+    place, encoder = headline.denoiser, headline.text_encoder
+    return DecodabilitySummary(
+        coding=coding,
+        headline=HeadlineR2(
+            site=place.site,
+            pooling=place.pooling,
+            step=place.step,
+            **vars(by_coding[coding]),
+            other=place.other,
+            n_candidates=place.n_candidates,
+        ),
+        by_constituent={
             group: _number(_r2(outcomes, coding, group, config).value)
             for group in outcomes.groups(coding)
         },
-        "by_coding": {
-            c: {"r2": _number(e.value), "ci": _pair(e), "reason": e.reason or None}
-            for c, e in estimates.items()
-        },
-        "controls": {
-            "shuffled_labels": _number(_shuffled_r2(outcomes, coding)),
-            "bag_of_words": headline["bag_of_words"][coding],
-        },
-        "text_encoder": {
-            name: headline["text_encoder"].get(name) for name in ("site", "pooling", "r2", "reason")
-        },
-        "best_by_component": _best_by_component(folder, coding),
-    }
+        by_coding=by_coding,
+        controls=Controls(
+            shuffled_labels=_number(_shuffled_r2(outcomes, coding)),
+            bag_of_words=headline.bag_of_words[coding],
+        ),
+        text_encoder=EncoderR2(encoder.site, encoder.pooling, encoder.r2, encoder.reason),
+        best_by_component=_best_by_component(folder, coding),
+    )
+
+
+def _coding_r2(estimate: Estimate) -> CodingR2:
+    return CodingR2(_number(estimate.value), estimate.ci, estimate.reason or None)
 
 
 def _r2(outcomes: Outcomes, coding: str, group: str, config: RunConfig) -> Estimate:
@@ -176,75 +194,69 @@ def _shuffled_r2(outcomes: Outcomes, coding: str) -> float:
     return 1.0 - float(np.nansum(residual) / known) if known > 0 else float("nan")
 
 
-def _best_by_component(folder: RunFolder, coding: str) -> dict[str, Row]:
+def _best_by_component(folder: RunFolder, coding: str) -> dict[str, SiteR2]:
     """The highest R2 in each component and stream, as a map of where the parts are.
 
     Not a headline, since the best of many sites looks better than it is.
     """
-    best: dict[str, Row] = {}
-    for row in read_table(folder.path / "probes.parquet"):
-        if row["coding"] != coding or row["constituent"] != ALL or row["r2"] is None:
+    best: dict[str, SiteR2] = {}
+    highest: dict[str, float] = {}
+    for row in PROBES.read(folder.path):
+        if row.coding != coding or row.constituent != ALL or row.r2 is None:
             continue
-        name = f"{row['component']}:{row['stream']}"
-        if name not in best or row["r2"] > best[name]["r2"]:
-            best[name] = {k: row[k] for k in ("site", "pooling", "step", "r2")}
+        name = f"{row.component}:{row.stream}"
+        if name not in highest or row.r2 > highest[name]:
+            highest[name] = row.r2
+            best[name] = SiteR2(row.site, row.pooling, row.step, row.r2)
     return best
 
 
-def _correlation(
-    correlation: dict[str, Any], outcomes: Outcomes, spread: Dispersion
-) -> dict[str, Any]:
-    def short(estimate: dict[str, Any]) -> dict[str, Any]:
-        kept = {
-            "spearman": estimate["value"],
-            "ci": estimate["ci"],
-            "p": estimate["p"],
-            "n": estimate["n"],
-        }
-        return kept | {"reason": estimate["reason"] or None}
-
-    overall = correlation["overall"]
+def _correlation(correlation: Correlation, outcomes: Outcomes, spread: Dispersion) -> LinkSummary:
+    overall, within, strata = correlation.overall, correlation.within, correlation.strata
     notes = [
         None
         if spread.differs
         else "success does not differ between tasks beyond chance: there is nothing to explain",
-        correlation["sign_flip"],
+        correlation.sign_flip,
     ]
-    return {
-        **short(overall),
-        "p_floor": overall["p_floor"],
-        "unit": correlation["unit"],
-        "by_constituent": {k: short(v) for k, v in correlation["by_constituent"].items()},
-        "by_coding": {k: short(v) for k, v in correlation["by_coding"].items()},
-        "pearson": correlation["pearson"]["value"],
-        "auroc": correlation["auroc_per_image"]["value"],
-        "among_clean": short(correlation["among_clean"]),
-        "within": None if correlation["within"] is None else short(correlation["within"]),
-        "strata": None
-        if correlation["strata"] is None
-        else {k: short(v) for k, v in correlation["strata"].items()},
-        "detectable": _number(detectable_correlation(len(outcomes.tasks))),
-        "note": "; ".join(note for note in notes if note) or None,
-    }
+    return LinkSummary(
+        **vars(_link(overall)),
+        p_floor=overall.p_floor,
+        unit=correlation.unit,
+        by_constituent={name: _link(e) for name, e in correlation.by_constituent.items()},
+        by_coding={name: _link(e) for name, e in correlation.by_coding.items()},
+        pearson=_number(correlation.pearson.value),
+        auroc=_number(correlation.auroc_per_image.value),
+        among_clean=_link(correlation.among_clean),
+        within=None if within is None else _link(within),
+        strata=None if strata is None else {name: _link(e) for name, e in strata.items()},
+        detectable=_number(detectable_correlation(len(outcomes.tasks))),
+        note="; ".join(note for note in notes if note) or None,
+    )
 
 
-def _frequency(outcomes: Outcomes, success: Success, config: RunConfig) -> dict[str, Any]:
+def _link(estimate: Estimate) -> Link:
+    return Link(
+        spearman=_number(estimate.value),
+        ci=estimate.ci,
+        p=estimate.p,
+        n=estimate.n,
+        reason=estimate.reason or None,
+    )
+
+
+def _frequency(outcomes: Outcomes, success: Success, config: RunConfig) -> Frequency:
     """Success and decodability against how often a scene was seen in training."""
     if outcomes.seen is None:
-        return {
-            "bins": None,
-            "success": None,
-            "decodability": None,
-            "reason": "no model card says what was seen",
-        }
+        return Frequency(None, None, None, reason="no model card says what was seen")
     decodability = outcomes.decodability(outcomes.family.headline, ALL)
     how = draws(config)
-    return {
-        "bins": [_bin(outcomes.seen, mask, success, decodability) for mask in _bins(outcomes.seen)],
-        "success": spearman(outcomes.seen, success.share, **how).to_dict(),
-        "decodability": spearman(outcomes.seen, decodability, **how).to_dict(),
-        "reason": None,
-    }
+    return Frequency(
+        bins=[_bin(outcomes.seen, mask, success, decodability) for mask in _bins(outcomes.seen)],
+        success=spearman(outcomes.seen, success.share, **how),
+        decodability=spearman(outcomes.seen, decodability, **how),
+        reason=None,
+    )
 
 
 def _bins(seen: Array) -> list[NDArray[np.bool_]]:
@@ -258,16 +270,18 @@ def _bins(seen: Array) -> list[NDArray[np.bool_]]:
     return [mask for mask in masks if mask.any()]
 
 
-def _bin(seen: Array, mask: NDArray[np.bool_], success: Success, decodability: Array) -> Row:
+def _bin(
+    seen: Array, mask: NDArray[np.bool_], success: Success, decodability: Array
+) -> FrequencyBin:
     rate = success_rate(success.right[mask], success.scored[mask])
-    return {
-        "seen_low": int(seen[mask].min()),
-        "seen_high": int(seen[mask].max()),
-        "n_tasks": int(mask.sum()),
-        "success": _number(rate.value),
-        "ci": _pair(rate),
-        "decodability": _number(_mean(decodability[mask])),
-    }
+    return FrequencyBin(
+        seen_low=int(seen[mask].min()),
+        seen_high=int(seen[mask].max()),
+        n_tasks=int(mask.sum()),
+        success=_number(rate.value),
+        ci=rate.ci,
+        decodability=_number(_mean(decodability[mask])),
+    )
 
 
 def _mean(values: Array) -> float:
@@ -277,7 +291,3 @@ def _mean(values: Array) -> float:
 
 def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _pair(estimate: Estimate) -> list[float] | None:
-    return None if estimate.ci is None else list(estimate.ci)

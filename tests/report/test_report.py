@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from fake_run import write_fake_run
@@ -23,7 +22,7 @@ from t2iprobe import report
 from t2iprobe.errors import DataError
 from t2iprobe.report import figures, formats, gallery, layers
 from t2iprobe.report.finding import find
-from t2iprobe.report.reading import TaskPoint, read_run, read_table
+from t2iprobe.report.reading import TaskPoint, read_run
 from t2iprobe.report.summary import print_summary
 
 HOSTILE = '<script>alert("x")</script> & a $red$ {{ 7 * 7 }} "circle"'
@@ -531,16 +530,6 @@ def test_absent_table_names_its_stage(tmp_path: Path) -> None:
         DataError, match=r"has no probes.parquet: its stage 'probe' has not finished"
     ):
         report.build(folder)
-
-
-def test_broken_tables_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    path.write_bytes(b"no parquet")
-    with pytest.raises(DataError, match="cannot be read as parquet"):
-        read_table(path, ())
-    pyarrow.parquet.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(DataError, match=r"lacks the column\(s\) b"):
-        read_table(path, ("a", "b"))
 
 
 @pytest.mark.parametrize("make", ["nothing", "file", "empty"])

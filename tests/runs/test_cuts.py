@@ -13,7 +13,7 @@ from t2iprobe.runs import report
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.array import probe as probe_one
 from t2iprobe.runs.cuts import Cuts
-from t2iprobe.runs.folder import Row, read_json, read_table
+from t2iprobe.runs.records import HEADLINE, PROBES, SUMMARY, ProbeRow
 from t2iprobe.runs.run_tasks import RunTasks
 from t2iprobe.runs.targets import ALL, Targets
 
@@ -23,10 +23,10 @@ def drawn() -> RunTasks:
     return drawing.draw(CONFIG, None)
 
 
-def row_of(rows: list[Row], site: str, coding: str, constituent: str) -> Row:
+def row_of(rows: list[ProbeRow], site: str, coding: str, constituent: str) -> ProbeRow:
     place = Place.parse(site).site
     wanted = (place.module, place.stream, coding, constituent)
-    (row,) = [r for r in rows if (r["site"], r["stream"], r["coding"], r["constituent"]) == wanted]
+    (row,) = [r for r in rows if (r.site, r.stream, r.coding, r.constituent) == wanted]
     return row
 
 
@@ -35,24 +35,24 @@ def test_what_every_prompt_lost_is_undefined_in_that_encoder_alone(
 ) -> None:
     lost = {task.id: {"text_encoder": ["color2", "shape2"]} for task in drawn.tasks}
     folder = written(tmp_path / "run", drawn, lost)
-    rows = read_table(folder.path / "probes.parquet")
+    rows = PROBES.read(folder.path)
     for name in ("color2", "shape2"):
         row = row_of(rows, SITES[0], "slot", name)
-        assert (row["r2"], row["accuracy"], row["n_tasks_cut"]) == (None, None, 48)
-        assert row["reason"] == f"prompts are cut before {name}"
+        assert (row.r2, row.accuracy, row.n_tasks_cut) == (None, None, 48)
+        assert row.reason == f"prompts are cut before {name}"
         for site in SITES[1:]:
             row = row_of(rows, site, "slot", name)
-            assert (row["reason"], row["n_tasks_cut"], row["n_tasks"]) == (None, 0, 48)
-            assert row["r2"] > 0.9
+            assert (row.reason, row.n_tasks_cut, row.n_tasks) == (None, 0, 48)
+            assert row.r2 > 0.9
     kept = row_of(rows, SITES[0], "slot", "color1")
-    assert (kept["n_tasks"], kept["n_tasks_cut"], kept["reason"]) == (48, 0, None)
-    assert kept["r2"] == row_of(rows, SITES[1], "slot", "color1")["r2"]
+    assert (kept.n_tasks, kept.n_tasks_cut, kept.reason) == (48, 0, None)
+    assert kept.r2 == row_of(rows, SITES[1], "slot", "color1").r2
     whole = row_of(rows, SITES[0], "slot", ALL)
-    assert (whole["r2"], whole["reason"]) == (None, "prompts are cut before color2")
-    assert row_of(rows, SITES[0], "presence", "color")["r2"] is None
-    headline = read_json(folder.path / "headline.json")
-    assert headline["denoiser"]["site"] == "transformer.blocks.0"
-    assert headline["text_encoder"]["site"] == "text_encoder_2.layers.0"
+    assert (whole.r2, whole.reason) == (None, "prompts are cut before color2")
+    assert row_of(rows, SITES[0], "presence", "color").r2 is None
+    headline = HEADLINE.read(folder.path)
+    assert headline.denoiser.site == "transformer.blocks.0"
+    assert headline.text_encoder.site == "text_encoder_2.layers.0"
 
 
 def test_without_any_encoder_that_reads_all_the_report_says_why(
@@ -64,15 +64,15 @@ def test_without_any_encoder_that_reads_all_the_report_says_why(
         "text_encoder_2": ["color2", "shape2"],
     }
     folder = written(tmp_path / "run", drawn, {task.id: both for task in drawn.tasks})
-    rows = read_table(folder.path / "probes.parquet")
+    rows = PROBES.read(folder.path)
     row = row_of(rows, SITES[2], "slot", "color2")
-    assert (row["r2"], row["reason"]) == (None, "prompts are cut before color2")
-    assert row_of(rows, SITES[2], "slot", "shape2")["r2"] > 0.9
-    assert row_of(rows, SITES[3], "slot", "color2")["r2"] > 0.9
+    assert (row.r2, row.reason) == (None, "prompts are cut before color2")
+    assert row_of(rows, SITES[2], "slot", "shape2").r2 > 0.9
+    assert row_of(rows, SITES[3], "slot", "color2").r2 > 0.9
     report.run(folder, CONFIG)
-    found = read_json(folder.path / "summary.json")["decodability"]["text_encoder"]
-    assert (found["site"], found["r2"]) == (None, None)
-    assert "cut before" in found["reason"]
+    found = SUMMARY.read(folder.path).decodability.text_encoder
+    assert (found.site, found.r2) == (None, None)
+    assert "cut before" in found.reason
     assert (folder.path / "report.html").is_file()
 
 
@@ -80,9 +80,9 @@ def test_tasks_that_lost_it_are_left_out_and_counted(tmp_path: Path, drawn: RunT
     """The oracle is a probe of the tasks that are left, alone."""
     gone = {task.id for task in drawn.tasks[::4]}
     folder = written(tmp_path / "run", drawn, {task: {"text_encoder": ["shape2"]} for task in gone})
-    rows = read_table(folder.path / "probes.parquet")
+    rows = PROBES.read(folder.path)
     row = row_of(rows, SITES[0], "slot", "shape2")
-    assert (row["n_tasks"], row["n_images"], row["n_tasks_cut"]) == (36, 36, 12)
+    assert (row.n_tasks, row.n_images, row.n_tasks_cut) == (36, 36, 12)
     left = [at for at, task in enumerate(drawn.tasks) if task.id not in gone]
     targets = Targets.of(drawn, [task.id for task in drawn.tasks], CONFIG.seed)
     words = targets.Y[:, [name.startswith("slot/") for name in targets.column_groups]]
@@ -91,10 +91,10 @@ def test_tasks_that_lost_it_are_left_out_and_counted(tmp_path: Path, drawn: RunT
         words[left].astype(np.float32), targets.Y[left][:, columns], targets.folds[left]
     )
     expected = r2(targets.Y[left][:, columns], alone.predictions, alone.baseline).value
-    assert row["r2"] == pytest.approx(expected)
+    assert row.r2 == pytest.approx(expected)
     whole = row_of(rows, SITES[0], "slot", ALL)
-    assert (whole["n_tasks"], whole["n_tasks_cut"]) == (36, 12)
-    assert row_of(rows, SITES[0], "slot", "color1")["n_tasks"] == 48
+    assert (whole.n_tasks, whole.n_tasks_cut) == (36, 12)
+    assert row_of(rows, SITES[0], "slot", "color1").n_tasks == 48
 
 
 def test_too_few_tasks_left_are_said_to_be_so(drawn: RunTasks) -> None:
@@ -103,9 +103,9 @@ def test_too_few_tasks_left_are_said_to_be_so(drawn: RunTasks) -> None:
     found = Cuts(drawn, encoders(drawn, lost), targets).of(Place.parse(SITES[0]))
     X = np.random.default_rng(0).standard_normal((48, 4), dtype=np.float32)
     rows = probe_one(X, targets, None, cross_predict, found).rows
-    (row,) = [r for r in rows if (r["coding"], r["constituent"]) == ("slot", "color2")]
-    assert row["r2"] is None
-    assert row["reason"] == (
+    (row,) = [r for r in rows if (r.coding, r.constituent) == ("slot", "color2")]
+    assert row.r2 is None
+    assert row.reason == (
         "prompts of 46 tasks are cut before color2, and fewer than 3 folds have activations"
     )
 

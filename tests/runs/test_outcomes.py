@@ -1,7 +1,9 @@
 """Joining scores and decodability by task: slots behind a target group, unscored images, undefined values."""
 
-from collections.abc import Callable
+from dataclasses import replace
+from math import isnan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,19 @@ from t2iprobe.families.reading import Task, load_family
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.config import RunConfig, resolved
 from t2iprobe.runs.correlate import correlate
-from t2iprobe.runs.folder import Row, RunFolder, read_table, write_json, write_table
+from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.outcomes import Outcomes, slots_behind
+from t2iprobe.runs.records import (
+    DECODABILITY,
+    HEADLINE,
+    PROBES,
+    SCORES,
+    ChosenSite,
+    DecodabilityRow,
+    Headline,
+    ProbeRow,
+    ScoreRow,
+)
 from t2iprobe.runs.summary import summarise
 
 FAMILY = load_family("shapes-pair")
@@ -60,12 +73,19 @@ def _outcome(task_number: int, image: int) -> str:
     return "wrong" if task_number % 2 else "malformed"
 
 
-def _row(task: Task, number: int, image: int) -> Row:
+def _row(task: Task, number: int, image: int) -> ScoreRow:
     outcome = _outcome(number, image)
     known = outcome in ("right", "wrong")
-    row: Row = {"task_id": task.id, "image_index": image, "outcome": outcome, "reason": ""}
     right = {name: outcome == "right" or name != "color1" for name in task.values}
-    return row | {f"ok_{name}": value if known else None for name, value in right.items()}
+    constituents = {name: value if known else None for name, value in right.items()}
+    return ScoreRow(task.id, image, outcome, "", constituents)
+
+
+PROBE = ProbeRow(
+    site="unet.mid_block", component="unet", stream="image", pooling="grid", step=0, timestep=1000.0, coding="slot",
+    constituent="all", r2=None, r2_shuffled=None, reason=None, accuracy=None, chance=None, alpha=None, n_images=None,
+    n_tasks=None, n_folds=None, n_tasks_cut=0,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -73,39 +93,18 @@ def folder(tmp_path: Path) -> RunFolder:
     run = RunFolder.open(tmp_path / "run", resolved(CONFIG))
     drawn = drawing.draw(CONFIG, None)
     drawing.write(run, drawn, {})
-    write_table(
-        run.path / "scores.parquet",
-        [_row(task, n, image) for n, task in enumerate(drawn.tasks) for image in range(2)],
+    SCORES.write(
+        run.path, [_row(task, n, image) for n, task in enumerate(drawn.tasks) for image in range(2)]
     )
-    groups = ["all", *FAMILY.names]
-    write_table(
-        run.path / "decodability.parquet",
-        [
-            {
-                "task_id": task.id,
-                "coding": "scene",
-                "constituent": group,
-                "decodability": 0.9 if n == 1 else 0.01 * n,
-                "residual": 1.0 - (0.9 if n == 1 else 0.01 * n),
-                "total": 1.0,
-                "residual_shuffled": 1.0,
-                "total_shuffled": 1.0,
-                "n_images": 2,
-            }
-            for group in groups
-            for n, task in enumerate(drawn.tasks)
-        ],
-    )
-    place = {
-        "site": "unet.mid_block",
-        "pooling": "grid",
-        "step": 0,
-        "other": None,
-        "n_candidates": 1,
-    }
-    headline = {"denoiser": place, "text_encoder": {"site": None}, "bag_of_words": {"scene": 0.1}}
-    write_json(run.path / "headline.json", headline)
-    write_table(run.path / "probes.parquet", [{"coding": "slot", "constituent": "all", "r2": None}])
+    rows = []
+    for group in ["all", *FAMILY.names]:
+        for n, task in enumerate(drawn.tasks):
+            r2 = 0.9 if n == 1 else 0.01 * n
+            rows.append(DecodabilityRow(task.id, "scene", group, r2, 1.0 - r2, 1.0, 1.0, 1.0, 2))
+    DECODABILITY.write(run.path, rows)
+    place = ChosenSite("unet.mid_block", "unet", "image", "grid", 0, n_candidates=1)
+    HEADLINE.write(run.path, Headline("scene", place, ChosenSite(reason="none"), {"scene": 0.1}))
+    PROBES.write(run.path, [PROBE])
     run.set_stage("generate", "done", seconds=1.0)
     return run
 
@@ -123,45 +122,44 @@ def test_unscored_images_are_no_failures(folder: RunFolder) -> None:
 def test_the_summary_counts_and_excludes_unscored_images(folder: RunFolder) -> None:
     outcomes = Outcomes(folder, CONFIG)
     summary = summarise(folder, outcomes, correlate(outcomes, CONFIG), CONFIG)
-    assert summary["n_unscored"] == 2
-    assert summary["success"]["coverage"] == pytest.approx(78 / 80)
-    assert summary["success"]["all"] == pytest.approx(40 / 78)
-    assert summary["success"]["outcomes"] == {
+    assert summary.n_unscored == 2
+    assert summary.success.coverage == pytest.approx(78 / 80)
+    assert summary.success.all == pytest.approx(40 / 78)
+    assert summary.success.outcomes == {
         "right": 40,
         "wrong": 19,
         "malformed": 19,
         "unscored": 2,
     }
-    assert summary["correlation"]["n"] == 39
-    assert summary["success"]["seen"] is None
-    assert "model card" in summary["success"]["seen_reason"]
+    assert summary.correlation.n == 39
+    assert summary.success.seen is None
+    assert "model card" in str(summary.success.seen_reason)
 
 
 def test_a_single_deviating_task_is_no_finding(folder: RunFolder) -> None:
     found = correlate(Outcomes(folder, CONFIG), CONFIG)
-    assert found["overall"]["value"] is None
-    assert found["overall"]["reason"] == "success differs in only 1 of 39 tasks"
-    assert found["by_constituent"]["shape1"]["value"] is None
-    assert "success does not vary" in found["by_constituent"]["shape1"]["reason"]
+    assert isnan(found.overall.value)
+    assert found.overall.reason == "success differs in only 1 of 39 tasks"
+    assert isnan(found.by_constituent["shape1"].value)
+    assert "success does not vary" in found.by_constituent["shape1"].reason
 
 
 def test_a_single_deviating_task_is_no_finding_within_strata_either(folder: RunFolder) -> None:
     outcomes = Outcomes(folder, CONFIG)
     outcomes.drawn.seen[:] = [n % 2 for n in range(40)]
     found = correlate(outcomes, CONFIG)
-    assert found["within"]["value"] is None
-    assert found["within"]["reason"] == "success differs in only 1 of 39 tasks"
-    assert found["strata"]["seen"]["reason"] == "success differs in only 1 of 20 tasks"
-    assert "does not vary" in found["strata"]["held_out"]["reason"]
+    assert found.within is not None and found.strata is not None
+    assert isnan(found.within.value)
+    assert found.within.reason == "success differs in only 1 of 39 tasks"
+    assert found.strata["seen"].reason == "success differs in only 1 of 20 tasks"
+    assert "does not vary" in found.strata["held_out"].reason
 
 
-def _change(path: Path, change: Callable[[Row], Row]) -> None:
-    write_table(path, [row | change(row) for row in read_table(path)])
-
-
-def _no_constituent(outcome: str) -> Callable[[Row], Row]:
-    blank: Row = {f"ok_{name}": None for name in FAMILY.names}
-    return lambda row: blank | {"outcome": outcome}
+def _judge_nothing(folder: RunFolder, outcome: str) -> None:
+    """Let every image have one outcome, in which no constituent can be told."""
+    blank = dict.fromkeys(FAMILY.names)
+    rows = [replace(r, outcome=outcome, constituents=blank) for r in SCORES.read(folder.path)]
+    SCORES.write(folder.path, rows)
 
 
 @pytest.mark.parametrize(
@@ -171,46 +169,42 @@ def _no_constituent(outcome: str) -> Callable[[Row], Row]:
 def test_nothing_to_judge_is_said_of_every_constituent(
     folder: RunFolder, outcome: str, reason: str
 ) -> None:
-    _change(folder.path / "scores.parquet", _no_constituent(outcome))
+    _judge_nothing(folder, outcome)
     found = correlate(Outcomes(folder, CONFIG), CONFIG)
-    estimates = found["by_constituent"] | {"clean": found["among_clean"]}
-    assert {name: (e["value"], e["n"]) for name, e in estimates.items()} == dict.fromkeys(
-        estimates, (None, 0)
-    )
-    assert {e["reason"] for e in estimates.values()} == {reason}
+    estimates = [*found.by_constituent.values(), found.among_clean]
+    assert [(isnan(e.value), e.n, e.reason) for e in estimates] == [(True, 0, reason)] * 6
     overall = "success does not vary" if outcome == "malformed" else reason
-    assert found["overall"]["reason"] == overall
+    assert found.overall.reason == overall
 
 
 def test_a_constituent_that_does_not_vary_says_so(folder: RunFolder) -> None:
     why = "the target does not vary among these tasks"
     same = ("scene", "shape1")
-    _change(
-        folder.path / "decodability.parquet",
-        lambda row: {"decodability": None} if (row["coding"], row["constituent"]) == same else {},
-    )
-    place = {"site": "unet.mid_block", "pooling": "grid", "step": 0, "stream": "image"}
-    row = place | {"coding": "scene", "constituent": "shape1", "r2": None, "reason": why}
-    others = [{"constituent": "color1"}, {"site": "unet.up_blocks.0"}, {"step": 1}]
-    rows = [row | other | {"reason": "another"} for other in others]
-    write_table(folder.path / "probes.parquet", [*rows, row])
-    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
-    assert (found["shape1"]["value"], found["shape1"]["reason"]) == (None, why)
-    assert why not in found["shape2"]["reason"]
-    _change(folder.path / "scores.parquet", _no_constituent("malformed"))
-    found = correlate(Outcomes(folder, CONFIG), CONFIG)["by_constituent"]
-    assert found["shape1"]["reason"] == f"no clean picture to judge; {why}"
+    rows = DECODABILITY.read(folder.path)
+    same = [replace(r, decodability=None) if r.constituent == "shape1" else r for r in rows]
+    DECODABILITY.write(folder.path, same)
+    probe = replace(PROBE, coding="scene", constituent="shape1", reason=why)
+    differing: list[dict[str, Any]]
+    differing = [{"constituent": "color1"}, {"site": "unet.up_blocks.0"}, {"step": 1}]
+    others = [replace(probe, reason="another", **changes) for changes in differing]
+    PROBES.write(folder.path, [*others, probe])
+    found = correlate(Outcomes(folder, CONFIG), CONFIG).by_constituent
+    assert isnan(found["shape1"].value)
+    assert found["shape1"].reason == why
+    assert why not in found["shape2"].reason
+    _judge_nothing(folder, "malformed")
+    found = correlate(Outcomes(folder, CONFIG), CONFIG).by_constituent
+    assert found["shape1"].reason == f"no clean picture to judge; {why}"
 
 
 def test_one_task_with_both_values_is_counted(folder: RunFolder) -> None:
     first = Outcomes(folder, CONFIG).tasks[1].id
-    _change(
-        folder.path / "decodability.parquet",
-        lambda row: {} if row["task_id"] == first else {"decodability": None},
-    )
+    rows = DECODABILITY.read(folder.path)
+    one = [row if row.task_id == first else replace(row, decodability=None) for row in rows]
+    DECODABILITY.write(folder.path, one)
     found = correlate(Outcomes(folder, CONFIG), CONFIG)
-    assert found["overall"]["value"] is None
-    assert found["overall"]["reason"] == "only 1 of 40 tasks can be both read and judged"
+    assert isnan(found.overall.value)
+    assert found.overall.reason == "only 1 of 40 tasks can be both read and judged"
 
 
 def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:
@@ -219,7 +213,7 @@ def test_clean_images_alone_correlate_as_scipy_says(folder: RunFolder) -> None:
     decodability = [0.9, *(0.01 * n for n in range(2, 40))]
     success = [1.0, *(0.5 if n % 2 else 1.0 for n in range(2, 40))]
     expected = scipy.stats.spearmanr(decodability, success)[0]
-    assert found["among_clean"]["value"] == pytest.approx(expected)
+    assert found.among_clean.value == pytest.approx(expected)
 
 
 def test_a_scene_in_two_folds_is_counted() -> None:
