@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from t2iprobe.report import style
-from t2iprobe.report.formats import decimal, seen_range
+from t2iprobe.report.formats import decimal, interval_of, number, seen_range
 from t2iprobe.report.layers import HeatGrid, TextLine, by_depth, short_sites
-from t2iprobe.report.reading import TaskPoint, interval_of, number, value_of
+from t2iprobe.report.reading import TaskPoint, value_of
 from t2iprobe.stats import bootstrap_interval
 
 ENCODER_AXIS = "layer of the text encoder, input first"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from t2iprobe.report.formats import decimal, interval, p_value, percent
-from t2iprobe.report.reading import interval_of, number, pick, value_of
+from t2iprobe.report.formats import decimal, interval, interval_of, number, p_value, percent
+from t2iprobe.report.reading import pick, value_of
 
 Verdict = Literal["together", "against", "unclear", "nothing to explain", "undefined", "sign flip"]
 

@@ -1,8 +1,25 @@
 """Numbers as people read them: rounding, intervals, p-values and the sign for a missing value."""
 
-from t2iprobe.report.reading import interval_of, number
+import math
+from collections.abc import Mapping
 
 MISSING = "–"
+
+
+def number(value: object) -> float | None:
+    """The finite number a file holds; None for null, NaN, infinities and anything that is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def interval_of(data: object) -> tuple[float, float] | None:
+    """The interval of an estimate ({"ci": [low, high]} or the pair itself), None when it has none."""
+    pair = data.get("ci") if isinstance(data, Mapping) else data
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return None
+    low, high = number(pair[0]), number(pair[1])
+    return None if low is None or high is None else (low, high)
 
 
 def decimal(value: object, digits: int = 2) -> str:

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from t2iprobe.report import figures, formats, gallery, layers, style, summary
 from t2iprobe.report.finding import find, success_varies
-from t2iprobe.report.reading import RunData, TaskPoint, number, pick, read_run, value_of
+from t2iprobe.report.formats import number
+from t2iprobe.report.reading import RunData, TaskPoint, pick, read_run, value_of
 from t2iprobe.report.tables import Column, Table
 from t2iprobe.runs.folder import atomic
 

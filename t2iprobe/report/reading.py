@@ -3,13 +3,13 @@
 Missing numbers are None, whether the file says null or NaN, so that no later step takes them for a value.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import DataError
+from t2iprobe.report.formats import number
 from t2iprobe.runs.folder import read_json
 from t2iprobe.runs.records import (
     DECODABILITY,
@@ -79,13 +79,6 @@ class RunData:
         ]
 
 
-def number(value: object) -> float | None:
-    """The finite number a file holds; None for null, NaN, infinities and anything that is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
 def whole(value: object) -> int | None:
     """The whole number a file holds, None when there is none."""
     found = number(value)
@@ -109,15 +102,6 @@ def value_of(data: object) -> float | None:
                 return number(data[key])
         return None
     return number(data)
-
-
-def interval_of(data: object) -> tuple[float, float] | None:
-    """The interval of an estimate ({"ci": [low, high]} or the pair itself), None when it has none."""
-    pair = data.get("ci") if isinstance(data, Mapping) else data
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return None
-    low, high = number(pair[0]), number(pair[1])
-    return None if low is None or high is None else (low, high)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -7,17 +7,8 @@ from typing import Any, Literal
 
 from t2iprobe.errors import DataError
 from t2iprobe.report.finding import success_varies, variation
-from t2iprobe.report.formats import model_name
-from t2iprobe.report.reading import (
-    interval_of,
-    missing_stage,
-    number,
-    pick,
-    read_object,
-    require_run,
-    value_of,
-    whole,
-)
+from t2iprobe.report.formats import interval_of, model_name, number
+from t2iprobe.report.reading import missing_stage, pick, read_object, require_run, value_of, whole
 from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.results import require_unchanged
 

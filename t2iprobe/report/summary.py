@@ -15,13 +15,15 @@ from t2iprobe.report.formats import (
     decimal,
     duration,
     interval,
+    interval_of,
     model_name,
+    number,
     p_value,
     percent,
     size,
 )
 from t2iprobe.report.layers import in_order
-from t2iprobe.report.reading import interval_of, number, pick, value_of
+from t2iprobe.report.reading import pick, value_of
 from t2iprobe.report.tables import Column, Interval, Table
 
 COLORS: dict[Verdict, str] = {"together": "green", "against": "red", "sign flip": "red"}
