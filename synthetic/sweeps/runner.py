@@ -62,7 +62,7 @@ def _train_all(settings: SweepSettings, planned: list[Cell]) -> list[dict[str, A
         else:
             possible.append(cell)
     done = 0
-    for group in _groups(possible, settings):
+    for group in ensembles(possible, settings):
         console.print(
             f"{done + 1} to {done + len(group)} of {len(possible)}: {group[0].name}",
             highlight=False,
@@ -87,7 +87,7 @@ def _impossible(cell: Cell) -> str:
     return ""
 
 
-def _groups(planned: list[Cell], settings: SweepSettings) -> Iterator[list[Cell]]:
+def ensembles(planned: list[Cell], settings: SweepSettings) -> Iterator[list[Cell]]:
     """Cells one by one, or side by side those that differ in seed and support alone, where that is faster."""
     side_by_side = settings.stack == "yes" or (
         settings.stack == "auto" and settings.device != "cpu"

@@ -32,7 +32,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     with bar("score", len(index), "images") as progress:
         for start in range(0, len(index), scorer.batch_size):
             batch = index[start : start + scorer.batch_size]
-            verdicts = _judge(folder, scorer, config.scorer, batch, tasks)
+            verdicts = judge(folder, scorer, config.scorer, batch, tasks)
             rows += [
                 ScoreRow(
                     entry.task_id,
@@ -49,7 +49,7 @@ def run(folder: RunFolder, config: RunConfig) -> None:
     folder.update(counts=folder.manifest["counts"] | {"unscored": outcomes["unscored"]})
 
 
-def _judge(
+def judge(
     folder: RunFolder,
     scorer: Scorer,
     name: str,

@@ -146,6 +146,7 @@ def test_a_denoiser_that_is_called_for_one_prompt_after_the_other(guidance: str)
     model.pipe.painter.log = log = []
     batches = list(generate(model, REQUESTS, plan, 2, run_seed=0))
     places = word_positions(model)
+    n_compared = 0
     for index, batch in enumerate(batches):
         assert len(batch.images) == 1
         for truth in log[index * len(log) // 2 :][: len(log) // 2]:
@@ -155,6 +156,8 @@ def test_a_denoiser_that_is_called_for_one_prompt_after_the_other(guidance: str)
                 assert torch.allclose(image, truth.image.mean(1), atol=1e-5), site
                 text = batch.activations[Place.parse(f"{site}:text/span-color1@{truth.step}")]
                 assert torch.allclose(text, truth.text[:, places[index]], atol=1e-5), site
+                n_compared += 1
+    assert n_compared >= len(batches)
 
 
 def states(model: Model) -> list[Tensor]:

@@ -79,11 +79,14 @@ def test_hostile_prompt_stays_text(page: Page, text: str) -> None:
 
 
 def test_page_needs_nothing_from_outside(page: Page, text: str) -> None:
-    for tag, attrs in page.tags:
-        for name in ("src", "srcset", "data", "poster"):
-            if attrs.get(name):
-                assert attrs[name].startswith("data:image/"), (tag, attrs[name])  # type: ignore[union-attr]
-        assert tag not in ("link", "iframe", "object", "embed")
+    sources = [
+        attrs[name]
+        for _, attrs in page.tags
+        for name in ("src", "srcset", "data", "poster")
+        if attrs.get(name)
+    ]
+    assert sources and all(source.startswith("data:image/") for source in sources)
+    assert not {tag for tag, _ in page.tags} & {"link", "iframe", "object", "embed"}
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     outside = set(re.findall(r"https?://[^\s\"'<)]+", text))

@@ -11,7 +11,7 @@ from PIL import Image
 from t2iprobe.errors import DataError
 from t2iprobe.families.reading import load_family
 from t2iprobe.families.tasks import Task
-from t2iprobe.runs.score import _judge, check_verdicts
+from t2iprobe.runs.score import check_verdicts, judge
 from t2iprobe.runs.shards import Entry
 from t2iprobe.scorers.base import Scorer, Verdict
 
@@ -68,7 +68,7 @@ def test_images_are_scored_in_batches_and_marked_ones_are_left_out(
     verdicts = [
         verdict
         for batch in batches
-        for verdict in _judge(folder, Counting(), "counting", batch, {TASK.id: TASK})  # type: ignore[arg-type]
+        for verdict in judge(folder, Counting(), "counting", batch, {TASK.id: TASK})  # type: ignore[arg-type]
     ]
     assert [v.outcome for v in verdicts] == ["right", "unscored", "right", "unscored", "right"]
     assert [v.reason for v in verdicts] == [

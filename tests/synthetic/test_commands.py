@@ -10,7 +10,7 @@ from synthetic.commands import main
 from synthetic.settings import SweepSettings, TrainSettings
 from synthetic.sweeps import presets
 from synthetic.sweeps.presets import SWEEPS, TrainedSweep, command
-from synthetic.sweeps.runner import _groups
+from synthetic.sweeps.runner import ensembles
 from synthetic.sweeps.table import sweep_table, tasks_needed
 from t2iprobe.errors import T2IProbeError
 from t2iprobe.runs.folder import read_json, read_table
@@ -200,16 +200,16 @@ def test_stacked_sweep_gives_the_same_numbers(tmp_path):
 
 def test_side_by_side_are_those_that_differ_in_seed_and_support_alone(tmp_path):
     settings = SweepSettings("popularity", tmp_path, size="cpu", stack="yes")
-    groups = list(_groups(list(SWEEPS[settings.preset].cells(settings)), settings))
+    groups = list(ensembles(list(SWEEPS[settings.preset].cells(settings)), settings))
     assert [len(group) for group in groups] == [16, 11]  # 3 supports x 3 fractions x 3 seeds
     settings = SweepSettings("width", tmp_path, size="smoke", stack="yes")
-    groups = list(_groups(list(SWEEPS[settings.preset].cells(settings)), settings))
+    groups = list(ensembles(list(SWEEPS[settings.preset].cells(settings)), settings))
     assert [{(c.settings.width, c.settings.encoding) for c in group} for group in groups] == [
         {(width, encoding)} for encoding in ("identity", "interval-shuffle") for width in (8, 16)
     ]
     settings = SweepSettings("popularity", tmp_path, size="cpu", stack="auto")
     assert {
-        len(group) for group in _groups(list(SWEEPS[settings.preset].cells(settings)), settings)
+        len(group) for group in ensembles(list(SWEEPS[settings.preset].cells(settings)), settings)
     } == {1}
 
 
