@@ -1,9 +1,8 @@
 """How well the weights of the modules can be read linearly from each layer, with the probes of `t2iprobe`.
 
 Probes are fitted on training-distribution tasks and asked about other tasks of seen combinations (test) and about
-held-out
-combinations. What the task encoding gives away by itself is always reported beside it: a value that the input gives for
-free is no finding (O10).
+held-out combinations. What the task encoding gives away by itself is always reported beside it: the first layer before
+its non-linearity is affine in the encoding, so a high value there is no finding.
 """
 
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ def probe_layers(
     """Decodability of every layer and of the task encoding.
 
     The penalty is chosen on the fitting rows, by folds that keep a combination together. Modules whose weight does not
-    vary in a split (never active, say) have no R2 there: they are dropped and named (O14).
+    vary in a split (never active, say) have no R2 there: they are dropped and named.
 
     Args:
         fit: training-distribution tasks; its features include `INPUT`, the task encoding.
@@ -54,13 +53,13 @@ def probe_layers(
     for layer, features in fit.features.items():
         of_layer: dict[str, object] = {}
         for split, asked in (("test", test), ("held_out", held_out)):
-            values, found = _transfer(
+            values, by_module = _transfer(
                 features, fit.task_latents, asked.features[layer], asked.task_latents, folds
             )
             of_layer |= {split: values["pooled"], f"{split}_mean": values["mean"]}
             if values["dropped"]:
                 of_layer[f"{split}_dropped_modules"] = values["dropped"]
-            rows += [{"layer": layer, "split": split, **row} for row in found]
+            rows += [{"layer": layer, "split": split, **row} for row in by_module]
         scores[layer] = of_layer
     from_input = scores.pop(INPUT)
     return {layer: {**values, "from_input": from_input} for layer, values in scores.items()}, rows

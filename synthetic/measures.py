@@ -16,7 +16,7 @@ def regression_scores(predicted: Float[Tensor, "n t o"], target: Float[Tensor, "
     """R2 of predictions, relative to the mean of each task and output over its own samples.
 
     With squared errors e and the variance v of a task's output over its t samples:
-    `r2` is the paper's, the mean over tasks, samples and outputs of 1 - e / v, with a heavy lower tail (O8);
+    `r2` is the paper's, the mean over tasks, samples and outputs of 1 - e / v (a heavy lower tail: small v);
     `r2_pooled` is 1 - sum e / sum v; `r2_median` is the median over tasks and outputs of 1 - mean_t e / v.
     Tasks and outputs with v = 0 have no ratio: they are left out of r2 and r2_median and counted as `undefined`.
     Values are None, with a `reason`, where nothing is left.
@@ -44,9 +44,9 @@ def action_scores(
     scored: Bool[Tensor, "n t"],
     best: Bool[Tensor, "n t a"],
 ) -> Scores:
-    """Accuracies over the scored steps (up to the first "nothing": O33).
+    """Accuracies over the scored steps (up to the first "nothing", which ends the episode).
 
-    `accuracy` asks for the demonstrator's own action, the lowest of equally good ones (O34); `accuracy_optimal` takes
+    `accuracy` asks for the demonstrator's own action, the lowest of equally good ones; `accuracy_optimal` takes
     any optimal action for right; `episode_accuracy` asks for every scored action of an episode.
     """
     chosen = logits.argmax(dim=2)
@@ -75,12 +75,12 @@ def score(predicted: Tensor, batch: Batch) -> Scores:
 def score_by_hotness(predicted: Tensor, batch: Batch) -> dict[str, Scores]:
     """The scores of tasks with 1, 2 ... active modules."""
     hotness = (batch.task_latents > 0).sum(dim=1)
-    found = {}
+    scores = {}
     for hot in sorted(set(hotness.tolist())):
         rows = hotness == hot
         part = Batch(*(value[rows] for value in vars(batch).values()))
-        found[str(hot)] = score(predicted[rows], part)
-    return found
+        scores[str(hot)] = score(predicted[rows], part)
+    return scores
 
 
 def loss(predicted: Tensor, batch: Batch) -> Float[Tensor, " e"]:

@@ -58,8 +58,8 @@ def orthogonalise(matrices: Float[Tensor, "e i o"], iterations: int = 5) -> Floa
     for _ in range(iterations):
         square = x @ x.mT
         x = first * x + (third * square + fifth * square @ square) @ x
-    found: Tensor = x.mT if tall else x
-    return found
+    orthogonal: Tensor = x.mT if tall else x
+    return orthogonal
 
 
 def make_optimisers(

@@ -1,6 +1,6 @@
 """A task family with its support, encoding and streams of data: everything a student meets.
 
-Training, test, held-out and probe draws come from streams of their own: no two share noise (O1). A draw depends on the
+Training, test, held-out and probe draws come from streams of their own: no two share noise. A draw depends on the
 data seed, the split and its number alone, so any step can be drawn again after a restart.
 Axis letters: b tasks, t samples or steps, m modules, z entries of the encoding, o outputs, a actions.
 """

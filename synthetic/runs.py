@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from synthetic import checkpoints
 from synthetic.decodability import INPUT, Rows, probe_layers
 from synthetic.measures import Scores, score, score_by_hotness
 from synthetic.problems import Batch
 from synthetic.settings import TrainSettings, as_record
-from synthetic.training import Trainer
+from synthetic.training import Trainer, load_checkpoint, save_checkpoint, save_member
 from t2iprobe.errors import ConfigError
 from t2iprobe.runs.folder import RunFolder, read_json, read_table, write_json, write_table
 from t2iprobe.runs.progress import bar
@@ -49,8 +48,7 @@ def train_together(members: list[TrainSettings], folder: Path) -> list[dict[str,
     ]
     if all(here) and all(_is_done(RunFolder(member.out)) for member in members):
         return [read_json(member.out / SUMMARY) for member in members]
-    # before any folder is made: settings that cannot be leave none behind
-    trainer = _trainer(members)
+    trainer = _trainer(members)  # before any folder is made: impossible settings leave none behind
     with ExitStack() as held:
         runs = []
         for member, record in zip(members, records, strict=True):
@@ -81,10 +79,8 @@ def _trainer(members: list[TrainSettings]) -> Trainer:
     try:
         trainer = Trainer(members)
         trainer.draw("train", 0)
-    except (
-        MemoryError,
-        RuntimeError,
-    ) as error:  # torch has no error of its own for memory of the CPU
+    except (MemoryError, RuntimeError) as error:
+        # For memory of the CPU torch raises a plain RuntimeError.
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
         raise ConfigError(
@@ -115,7 +111,7 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
     shared = trainer.shared
     history: list[list[dict[str, Any]]] = [[] for _ in runs]
     if checkpoint.exists():
-        checkpoints.load(trainer, checkpoint)
+        load_checkpoint(trainer, checkpoint)
         for i, run in enumerate(runs):
             rows = (
                 read_table(run.path / "metrics.parquet")
@@ -134,7 +130,7 @@ def _train(trainer: Trainer, runs: list[RunFolder], checkpoint: Path) -> list[li
             if last or trainer.step % shared.checkpoint_every == 0:
                 for run, rows in zip(runs, history, strict=True):
                     write_table(run.path / "metrics.parquet", rows)
-                checkpoints.save(trainer, checkpoint)
+                save_checkpoint(trainer, checkpoint)
     return history
 
 
@@ -188,7 +184,7 @@ def _finish(
         write_table(run.path / "metrics.parquet", history[i])
         if rows:
             write_table(run.path / "decodability.parquet", rows)
-        checkpoints.save_member(trainer, i, run.path / "student.safetensors")
+        save_member(trainer, i, run.path / "student.safetensors")
         write_json(run.path / SUMMARY, summary)
         run.set_stage(STAGE, "done", steps=trainer.step)
         summaries.append(summary)
@@ -197,24 +193,25 @@ def _finish(
 
 def baselines(batches: dict[str, Batch]) -> dict[str, dict[str, Scores]]:
     """The scores of the additive and the blind baseline on each split."""
-    found = {
+    scores_of = {
         name: {split: score(getattr(batch, name), batch) for split, batch in batches.items()}
         for name in ("additive", "blind")
     }
-    for splits in found.values():
+    for splits in scores_of.values():
         for scores in splits.values():
             scores.pop("cross_entropy", None)  # values of actions are no log-probabilities
-    return found
+    return scores_of
 
 
 def composes(summary: dict[str, Any]) -> dict[str, Any]:
     """Whether the student beats the additive baseline on held-out combinations, by the measure with a light tail."""
     name = "r2_pooled" if "r2_pooled" in summary["held_out"] else "accuracy"
-    own = summary["held_out"][name]
+    student = summary["held_out"][name]
     additive = summary["baselines"]["additive"]["held_out"][name]
-    if own is None or additive is None:
+    if student is None or additive is None:
         return {"measure": name, "beats_additive": None, "reason": "undefined on this split"}
-    return {"measure": name, "student": own, "additive": additive, "beats_additive": own > additive}
+    beats = student > additive
+    return {"measure": name, "student": student, "additive": additive, "beats_additive": beats}
 
 
 def member_of(batch: Batch, member: int) -> Batch:

@@ -20,8 +20,8 @@ TRUNCATION_STD = 0.87962566103423978  # standard deviation of N(0, 1) cut at -2 
 class HyperTeacher:
     """The modules and the readout, drawn once from the teacher's own seed.
 
-    Weights have variance scale / fan_in (a variance scale: O5), from a normal cut at two standard deviations; biases
-    are uniform in [0, 0.5]. Every layer draws weights and biases from streams of their own (O3).
+    Weights have variance scale / fan_in, from a normal cut at two standard deviations; biases are uniform in [0, 0.5].
+    Every layer draws weights and biases from separate streams: from one seed, one would be a function of the other.
 
     Attributes:
         weights: one (m, i, h) tensor per hidden layer.
@@ -80,7 +80,7 @@ class HyperTeacher:
         return x @ self.readout.to(x.dtype)
 
     def single_modules(self, x: Float[Tensor, "b t i"]) -> Float[Tensor, "m b t o"]:
-        """f(e_m, x) for every module m alone at weight 1: what an additive explanation is made of (O39)."""
+        """f(e_m, x) for every module m alone at weight 1: what an additive explanation is made of."""
         units = torch.eye(self.num_modules, dtype=x.dtype)
         return torch.stack([self(unit.expand(len(x), -1), x) for unit in units])
 
@@ -114,7 +114,7 @@ def draw_task_latents(
         combinations: the ones to draw from.
         num_tasks: b.
         weights: "discrete" draws from 0.5, 0.6 ... 1.0; "khot" is 1; "continuous" is 0.5 + 0.5 e_m / (1 + sum e) with
-            exponential e: below 1 and compressed towards 0.5, not uniform on a simplex (O37).
+            exponential e: below 1 and compressed towards 0.5, not uniform on a simplex.
         rng: the stream to draw from.
     """
     chosen = combinations[torch.randint(len(combinations), (num_tasks,), generator=rng)].float()

@@ -4,11 +4,16 @@ A step depends on its number, the seeds and the weights alone, so a run that was
 checkpoint as if nothing had happened.
 """
 
+import json
 from dataclasses import dataclass
 from math import cos, isfinite, pi
+from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from synthetic.measures import loss
@@ -17,8 +22,9 @@ from synthetic.problems import Batch, Problem, make_problem, stack
 from synthetic.settings import PROBLEM_FREE, RECIPES, TrainSettings
 from synthetic.students import STUDENTS
 from synthetic.students.layers import Sizes
-from t2iprobe.errors import ConfigError
+from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.registry import resolve
+from t2iprobe.runs.folder import atomic
 from t2iprobe.seeding import generator
 
 SHARED = (
@@ -154,7 +160,7 @@ class Trainer:
 
 
 def learning_rate_at(step: int, settings: TrainSettings) -> float:
-    """The rate of a step (0-based): linear warm-up, then a cosine that ends at the floor with the last step (O26)."""
+    """The rate of a step (0-based): linear warm-up, then a cosine that ends at the floor with the last step."""
     recipe = RECIPES[settings.recipe]
     peak = settings.learning_rate
     warmup = int(recipe["warmup"] * settings.steps)
@@ -219,3 +225,73 @@ def usable_device(name: str) -> str:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"--device {name}: no Apple GPU is visible; use --device cpu")
     return name
+
+
+def save_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Write what is needed to continue into one safetensors file: parameters, moments, step and cost."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, parameter in trainer.student.named_parameters():
+        tensors[f"parameter/{name}"] = parameter.detach().cpu().contiguous()
+        for optimiser in trainer.optimisers:
+            for key, value in optimiser.state.get(parameter, {}).items():
+                tensors[f"{key}/{name}"] = value.detach().cpu().contiguous()
+    state = {
+        "step": trainer.step,
+        "losses": trainer.losses.tolist(),
+        "losses_of": trainer.losses_of,
+        "wall_s": trainer.cost.wall_s,
+        "cpu_s": trainer.cost.cpu_s,
+    }
+    with atomic(path) as temporary:
+        save_file(tensors, temporary, metadata={"state": json.dumps(state)})
+
+
+def load_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Put a saved state into a trainer made with the same settings.
+
+    Raises:
+        DataError: the file is damaged or does not fit this student.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            _restore(trainer, path, file)
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged ({error}): delete it to train from the start") from None
+
+
+def _restore(trainer: Trainer, path: Path, file: Any) -> None:
+    """Put what an open file holds into a trainer."""
+    if "state" not in (file.metadata() or {}):
+        raise DataError(f"{path} is no checkpoint: delete it to train from the start")
+    state = json.loads(file.metadata()["state"])
+    names = set(file.keys())
+    for name, parameter in trainer.student.named_parameters():
+        if f"parameter/{name}" not in names:
+            raise DataError(
+                f"{path} is a checkpoint of another student (no {name}): give another --out"
+            )
+        with torch.no_grad():
+            parameter.copy_(file.get_tensor(f"parameter/{name}"))
+        state_of = {
+            key.split("/")[0]: file.get_tensor(key).to(trainer.device)
+            for key in names
+            if key.split("/", 1)[1] == name and not key.startswith("parameter/")
+        }
+        for optimiser in trainer.optimisers:
+            if state_of and any(
+                parameter is p for group in optimiser.param_groups for p in group["params"]
+            ):
+                optimiser.state[parameter] = state_of
+    trainer.step, trainer.losses_of = state["step"], state["losses_of"]
+    trainer.losses.copy_(torch.tensor(state["losses"]))
+    trainer.cost.wall_s, trainer.cost.cpu_s = state["wall_s"], state["cpu_s"]
+
+
+def save_member(trainer: Trainer, member: int, path: Path) -> None:
+    """Write the weights of one member alone, as a student of one."""
+    tensors = {
+        name: parameter.detach()[member : member + 1].cpu().contiguous()
+        for name, parameter in trainer.student.named_parameters()
+    }
+    with atomic(path) as temporary:
+        save_file(tensors, temporary)

@@ -1,9 +1,9 @@
 """t2iprobe: what a text-to-image model composes, where the parts get lost, and how sure one can be.
 
     import t2iprobe
-    run = t2iprobe.run(model="shapes-mmdit", tasks=64, out="runs/quick")     # or open_run("runs/quick")
-    run.probes, run.scores, run.decodability                                 # pandas tables
-    run.plot_decodability()                                                  # a matplotlib figure
+    run = t2iprobe.run(model="shapes-mmdit", tasks=32, seeds=1, out="runs/quick")    # or open_run("runs/quick")
+    run.probes, run.scores, run.decodability                                         # pandas tables
+    run.plot_decodability()                                                          # a matplotlib figure
 
 Public names are loaded when they are first used: `import t2iprobe` alone is quick.
 """

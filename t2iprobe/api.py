@@ -1,7 +1,7 @@
 """The package from Python: a run with its tables and figures in a few lines, in a script or a notebook.
 
     import t2iprobe
-    run = t2iprobe.run(model="shapes-mmdit", tasks=64, out="runs/quick")
+    run = t2iprobe.run(model="shapes-mmdit", tasks=32, seeds=1, out="runs/quick")
     run                              # what it found
     run.probes                       # a pandas table
     run.plot_decodability()          # a matplotlib figure
@@ -58,7 +58,7 @@ def run(*, quiet: bool = False, **settings: Any) -> "Run":
 
     Example:
         >>> import t2iprobe
-        >>> run = t2iprobe.run(tasks=24, seeds=1, steps=3, at="0,1", resamples=199, out="runs/quick", quiet=True)
+        >>> run = t2iprobe.run(tasks=32, seeds=1, out="runs/quick", quiet=True)
         >>> run.report.name
         'report.html'
     """

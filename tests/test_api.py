@@ -3,6 +3,7 @@
 import doctest
 import io
 import json
+import runpy
 import shlex
 import subprocess
 import sys
@@ -31,7 +32,9 @@ PUBLIC = [
     "open_run",
     "run",
 ]
-QUICK = {"tasks": 24, "seeds": 1, "steps": 3, "at": "0,1", "resamples": 199}
+QUICK = {"model": "shapes-mmdit", "tasks": 32, "seeds": 1}
+"""As in the README and the examples of the docstrings, so that all of them share one run."""
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workplace")
     t2iprobe.run(**QUICK, out=folder / "runs/quick", quiet=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the scripts of the gallery leave their runs; they share the one of `shapes-mmdit`."""
+    return tmp_path_factory.mktemp("gallery")
 
 
 @pytest.fixture
@@ -74,6 +83,42 @@ def test_every_public_name_has_an_example_that_runs(name: str, quick: t2iprobe.R
         said = io.StringIO()
         result = doctest.DocTestRunner().run(test, out=said.write)
         assert not result.failed, said.getvalue()
+
+
+def test_the_readme_lines_run(quick: t2iprobe.Run) -> None:
+    section = (ROOT / "README.md").read_text().split("## From Python")[1].split("\n## ")[0]
+    lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    assert len(lines) == 5
+    names: dict[str, object] = {}
+    shown = [
+        eval(line, names) if index > 1 else exec(line, names) for index, line in enumerate(lines)
+    ]
+    assert names["run"] == quick
+    assert shown[2] == quick
+    assert (
+        shown[3].loc["presence", "all"]
+        == quick.probes.query("coding == 'presence' and constituent == 'all'").r2.max()
+    )
+    assert shown[4].axes
+
+
+@pytest.mark.parametrize(
+    ("script", "figures"),
+    [
+        ("plot_where_parts_are_read", ["sites-by-steps"]),
+        ("plot_two_models", ["two-models", "one-model"]),
+        ("plot_own_network", ["own-network"]),
+    ],
+)
+def test_the_gallery_runs(
+    script: str, figures: list[str], gallery: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(gallery)
+    monkeypatch.setenv("T2IPROBE_GALLERY", "small")
+    runpy.run_path(str(ROOT / "scripts/gallery" / f"{script}.py"), run_name="__main__")
+    for name in figures:
+        with Image.open(gallery / "runs/gallery/figures" / f"{name}.png") as picture:
+            assert picture.convert("L").getextrema() != (255, 255)
 
 
 def test_tables_are_those_of_the_files(quick: t2iprobe.Run) -> None:

@@ -7,11 +7,10 @@ with the number of tasks, computes every task. A layer of the teacher needs the 
     a b = ((a + b)^2 - (a - b)^2) / 4                                   (a, b scaled to [-1, 1])
 
 so each hidden unit of the teacher is a sum of at most 2 min(M, I) squares of linear forms of [z, v]. A square on
-[-2, 2] is
-replaced by its chord over P equal pieces, one ReLU each, at most 4 / P^2 above it. M more neurons carry z to the next
-layer (weights are never negative, so a ReLU leaves them alone). The squares of one teacher layer are one hidden
-layer of the
-network, its hidden units the next. Axis letters: b rows, m modules, h hidden units, r squares' pairs, p pieces.
+[-2, 2] is replaced by its chord over P equal pieces, one ReLU each, at most 4 / P^2 above it. M more neurons carry z
+to the next layer (weights are never negative, so a ReLU leaves them alone). The squares of one teacher layer are one
+hidden layer of the network, its hidden units the next. Axis letters: b rows, m modules, h hidden units, r squares'
+pairs, p pieces.
 """
 
 from dataclasses import dataclass
@@ -82,11 +81,11 @@ def construct(
         if epsilon <= 0:
             raise ConfigError(f"--epsilon {epsilon:g}: must be above 0")
         pieces = max(2, ceil(sqrt(_build(teacher, 2).error * 4 / epsilon)))
-        while (
-            built := _build(teacher, pieces)
-        ).error > epsilon:  # the bound is not exactly ~ 1/P^2 with several layers
+        network = _build(teacher, pieces)
+        while network.error > epsilon:  # with several layers the bound is not exactly ~ 1 / P^2
             pieces = ceil(1.1 * pieces)
-        return built
+            network = _build(teacher, pieces)
+        return network
     if pieces < 2:
         raise ConfigError(f"--pieces {pieces}: must be at least 2")
     return _build(teacher, pieces)

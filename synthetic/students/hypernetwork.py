@@ -13,8 +13,8 @@ from synthetic.students.layers import Embedder, Generators, Linear, Sizes, Tape,
 class Hypernetwork(nn.Module):
     """An affine map from z to all weights of x -> ReLU layers -> y, for several members at once.
 
-    z goes in as it is: normalising it would throw away its magnitude, so that 0.5 e_1 and 1.0 e_1 became the same task
-    (O29). Generated matrices are divided by sqrt(fan-in) in use; generated biases start at 0.
+    z goes in as it is: normalising it would throw away its magnitude, so that 0.5 e_1 and 1.0 e_1 became the same task.
+    Generated matrices are divided by sqrt(fan-in) in use; generated biases start at 0.
     """
 
     def __init__(self, sizes: Sizes, rngs: Generators) -> None:

@@ -45,7 +45,7 @@ class Sizes:
 
 
 def lecun_normal(fan_in: int, fan_out: int, rng: torch.Generator) -> Tensor:
-    """(fan_in, fan_out) weights of variance 1 / fan_in, cut at two standard deviations: Flax's default (O27)."""
+    """(fan_in, fan_out) weights of variance 1 / fan_in, cut at two standard deviations: Flax's default."""
     return truncated_normal((fan_in, fan_out), sqrt(1 / fan_in), rng)
 
 

@@ -1,4 +1,4 @@
-"""A decoder-only transformer on the sequence [z, x_1 ... x_t] (paper, appendix on models; O28)."""
+"""A decoder-only transformer on the sequence [z, x_1 ... x_t] (paper, appendix on models)."""
 
 import torch
 from jaxtyping import Float

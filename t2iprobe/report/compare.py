@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -24,6 +25,10 @@ from t2iprobe.report.run_points import SYNTHETIC_CODING, RunPoint, read_points
 from t2iprobe.report.tables import Column, Medium, Table
 from t2iprobe.stats import Estimate
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
 DEFAULT_OUT = Path("runs/compare")
 
 
@@ -42,6 +47,19 @@ class Comparison:
     across: tuple[Across, ...]
     sentences: tuple[str, ...]
     files: tuple[Path, ...]
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """One row a run, as in compare.csv: success and its interval (shares), R2 of every coding, Spearman inside."""
+        import pandas as pd
+
+        return pd.DataFrame(tables.records(self.points))
+
+    def plot(self) -> "Figure":
+        """Decodability of every coding against success, one point a run."""
+        from t2iprobe.report.across_figure import comparison_figure
+
+        return comparison_figure(list(self.points), list(self.across))
 
 
 def compare(runs: Sequence[Path], out: Path | None = None) -> Comparison:

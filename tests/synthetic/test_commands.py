@@ -41,7 +41,7 @@ def test_train_writes_what_it_promises(tmp_path, capsys):
     assert list(layers) == ["hidden.0/pre", "hidden.0/post", "hidden.1/pre", "hidden.1/post"]
     assert {"test", "held_out"} <= set(summary["output_decodability"])
     assert all({"test", "held_out", "from_input"} <= set(layer) for layer in layers.values())
-    given = layers["hidden.0/pre"]["from_input"]  # the encoding gives it all away (O10)
+    given = layers["hidden.0/pre"]["from_input"]  # the encoding gives it all away
     assert given["test"] == pytest.approx(1, abs=1e-3)
     assert given["held_out"] == pytest.approx(1, abs=1e-3)
     assert layers["hidden.1/post"]["test"] < given["test"]
@@ -113,7 +113,7 @@ def test_every_sweep_at_smoke_size(tmp_path, preset, monkeypatch):
             for line in table[2:]
         ]
     if preset == "tasks":
-        assert any("are needed" in row["reason"] for row in rows)  # C4: kept with the reason
+        assert any("are needed" in row["reason"] for row in rows)  # kept with the reason
         assert "are needed" in page
     if preset == "encodings":
         done = next(row for row in rows if row["status"] == "done")
@@ -257,9 +257,8 @@ def test_bad_input_is_one_line(tmp_path, arguments, says):
         main([*arguments, "--out", str(tmp_path / "x")] if len(arguments) > 1 else arguments)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert not (
-        tmp_path / "x"
-    ).exists()  # the corrected command is not held up by what a mistake left
+    # The corrected command is not held up by what a mistake left.
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
@@ -348,19 +347,16 @@ def test_the_table_averages_over_seeds_by_hand():
 
 
 def test_tasks_needed_by_hand():
-    def row(modules, seen, own, additive):
+    def row(modules, seen, student, additive):
         return {
             "modules": modules,
             "seen": seen,
-            "held_out_r2_pooled": own,
+            "held_out_r2_pooled": student,
             "additive_held_out_r2_pooled": additive,
         }
 
-    rows = [
-        row(8, 10, 0.5, 0.7),
-        row(8, 10, 0.3, 0.5),
-        row(8, 40, 0.9, 0.7),
-    ]  # margins -0.2, then +0.2
+    # Margins -0.2, then +0.2.
+    rows = [row(8, 10, 0.5, 0.7), row(8, 10, 0.3, 0.5), row(8, 40, 0.9, 0.7)]
     rows += [
         row(12, 10, 0.1, 0.7),
         row(12, 40, 0.6, 0.7),

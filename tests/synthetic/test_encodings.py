@@ -82,7 +82,9 @@ def test_interval_shuffle_moves_intervals_alike_and_keeps_one():
 def test_weak_flow_is_affine_and_the_strong_one_is_not():
     for modules, hot in ((8, 2), (16, 3), (32, 2)):
         z = latents(modules, hot, 3000)
-        assert linear_r2(make_encoding("invertible_nn", modules, 1)(z, NOISE), z) > 0.9999  # O24
+        assert (
+            linear_r2(make_encoding("invertible_nn", modules, 1)(z, NOISE), z) > 0.9999
+        )  # nearly affine
         assert linear_r2(make_encoding("invertible-strong", modules, 1)(z, NOISE), z) < 0.7
 
 
@@ -109,8 +111,8 @@ def test_seed_is_of_the_map_alone():
     ("name", "modules", "says"),
     [
         ("identiy", 8, "did you mean 'identity'"),
-        ("invertible", 7, "even number of modules, got 7: use --modules 8"),  # C6
-        ("fewshot", 8, "--task hyperteacher only"),  # C2
+        ("invertible", 7, "even number of modules, got 7: use --modules 8"),
+        ("fewshot", 8, "--task hyperteacher only"),
     ],
 )
 def test_what_cannot_be_encoded(name, modules, says):

@@ -108,7 +108,7 @@ def test_finite_horizon_plan_earns_what_it_promises_and_at_least_as_much():
     promised = stationary.values[:, 0].max(dim=1).values
     earned = [(episodes.rewards * discounts).sum(dim=1) for episodes in (stationary, finite)]
     assert (earned[0] <= promised + 1e-9).all()
-    assert (earned[0] < promised - 1e-9).any()  # O30: greedy on the full horizon is not the optimum
+    assert (earned[0] < promised - 1e-9).any()  # greedy on the full horizon is not the optimum
     assert torch.allclose(earned[1], promised)
 
 
@@ -119,7 +119,7 @@ def test_walls_stop_and_the_agent_starts_apart_from_objects():
     places = torch.cat([boards.agent.unsqueeze(1), boards.objects], dim=1)
     assert all(len(set(row.tolist())) == 5 for row in places)
     repeated = sum(len(set(row.tolist())) < 4 for row in boards.features) / 500
-    assert repeated == pytest.approx(0.38, abs=0.08)  # O32
+    assert repeated == pytest.approx(0.38, abs=0.08)  # kinds repeat
 
 
 def test_statistics_are_the_references():
@@ -139,7 +139,7 @@ def test_ties_go_to_the_lowest_action():
     boards = Boards(torch.tensor([0]), torch.tensor([[1, 2]]), torch.tensor([[0, 1]]))
     episodes = demonstrate(boards, torch.tensor([[-1.0, -1.0]], dtype=torch.float64), 8, 0.9)
     assert episodes.actions[0, 0] == 0  # nothing is as good as any way around objects of no use
-    assert episodes.scored[0].tolist() == [True] + [False] * 7  # O33
+    assert episodes.scored[0].tolist() == [True] + [False] * 7  # "nothing" ends it
 
 
 def test_observation_by_hand():

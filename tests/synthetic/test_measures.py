@@ -101,9 +101,7 @@ def test_probes_read_what_is_there_and_name_what_cannot_be_asked():
     assert scores["layer"]["from_input"]["test"] == pytest.approx(1, abs=1e-6)
     assert 0.8 < scores["layer"]["test"] < 1
     assert abs(scores["noise"]["test"]) < 0.1
-    assert scores["layer"]["test_dropped_modules"] == [
-        3
-    ]  # never active where the probe is fitted (O14)
+    assert scores["layer"]["test_dropped_modules"] == [3]  # never active where the probe is fitted
     assert scores["layer"]["held_out_dropped_modules"] == [2, 3]
     dropped = [r for r in table if r["r2"] is None]
     assert all("does not vary" in r["reason"] for r in dropped)

@@ -80,9 +80,8 @@ def test_mlp_is_a_plain_network_of_torch_modules():
 
 
 def test_initial_weights_are_the_references():
-    layer = Linear(
-        400, 300, rngs(1)
-    )  # O27: variance 1 / fan-in, cut at two standard deviations, zero bias
+    # Variance 1 / fan-in, cut at two standard deviations, zero bias.
+    layer = Linear(400, 300, rngs(1))
     assert layer.weight.var().item() == pytest.approx(1 / 400, rel=0.02)
     assert layer.weight.abs().max() <= 2 / sqrt(400) / 0.8796 + 1e-6
     assert not layer.bias.any()
@@ -130,5 +129,7 @@ def test_transformer_width_must_split_into_rotated_heads():
 def test_hypernetwork_keeps_the_magnitude_of_the_task():
     student = Hypernetwork(VECTOR, rngs(1))
     z, x = inputs(1, VECTOR)
-    assert not torch.allclose(student(0.5 * z, x), student(z, x), atol=1e-2)  # O29
+    assert not torch.allclose(
+        student(0.5 * z, x), student(z, x), atol=1e-2
+    )  # the magnitude of z counts
     assert not student.biases.weight.any()

@@ -166,13 +166,13 @@ def test_seed_changes_the_split_and_nothing_else_does():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("random", 8, 2, 0.01), "at least 0.027778"),  # C3: nothing held out
+        (("random", 8, 2, 0.01), "at least 0.027778"),  # nothing held out
         (
             ("random", 8, 2, 0.9),
             "at least 7 are needed",
-        ),  # C4: 3 combinations cannot join 8 modules
+        ),  # 3 combinations cannot join 8 modules
         (("random", 16, 3, 0.99), "at least 8 are needed"),
-        (("ranodm", 8, 2), "did you mean 'random'"),  # C5
+        (("ranodm", 8, 2), "did you mean 'random'"),
         (("random", 8, 1, 0.25), "--hot 2 or more"),
         (("random", 1, 1), "2 to 62"),
         (("random", 4, 5), "1 to the number of modules (4)"),

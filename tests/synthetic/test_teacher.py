@@ -52,7 +52,7 @@ def test_weights_and_biases_do_not_share_a_stream():
     teacher = HyperTeacher(16, 3, 16, (16,), 16, seed=1)
     first = teacher.weights[0].flatten()[: teacher.biases[0].numel()]
     ranks = [v.argsort().argsort().double() for v in (first, teacher.biases[0].flatten())]
-    assert abs(torch.corrcoef(torch.stack(ranks))[0, 1]) < 0.3  # O3
+    assert abs(torch.corrcoef(torch.stack(ranks))[0, 1]) < 0.3  # separate streams
 
 
 def test_within_task_variance_by_hotness_is_near_the_references():
@@ -68,9 +68,8 @@ def test_within_task_variance_by_hotness_is_near_the_references():
         for k, values in found.items():
             values.append(variance[hot == k].mean())
     means = {k: torch.stack(values).mean().item() for k, values in found.items()}
-    assert means == pytest.approx(
-        {1: 0.093, 2: 0.187, 3: 0.304}, rel=0.25
-    )  # O5: one teacher there, twelve here
+    # One teacher there, twelve here.
+    assert means == pytest.approx({1: 0.093, 2: 0.187, 3: 0.304}, rel=0.25)
 
 
 def test_single_modules_add_up_exactly_for_one_module_and_not_for_more():
@@ -78,7 +77,7 @@ def test_single_modules_add_up_exactly_for_one_module_and_not_for_more():
     x = torch.rand(3, 4, 16, dtype=torch.float64) * 2 - 1
     singles = teacher.single_modules(x)
     one = torch.tensor([[0.0, 0.7, 0.0, 0.0, 0.0]], dtype=torch.float64).expand(3, -1)
-    assert torch.allclose(teacher(one, x), 0.7 * singles[1])  # O6: f(c l) = c f(l)
+    assert torch.allclose(teacher(one, x), 0.7 * singles[1])  # f(c l) = c f(l)
     two = one + torch.eye(5, dtype=torch.float64)[3]
     assert not torch.allclose(teacher(two, x), 0.7 * singles[1] + singles[3], atol=1e-3)
 

@@ -34,7 +34,7 @@ def test_no_two_splits_share_noise(tmp_path):
     problem = make_problem(settings(tmp_path))
     batches = {s: problem.draw(s, 0, 8) for s in ("train", "test", "held_out", "probe")}
     values = [set(b.x.flatten().tolist()) for b in batches.values()]
-    assert all(not a & b for i, a in enumerate(values) for b in values[i + 1 :])  # O1
+    assert all(not a & b for i, a in enumerate(values) for b in values[i + 1 :])
     assert torch.equal(
         problem.draw("train", 3, 8).x, make_problem(settings(tmp_path)).draw("train", 3, 8).x
     )
@@ -69,7 +69,7 @@ def test_rates(tmp_path):
     rates = [learning_rate_at(step, fast) for step in range(100)]
     assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert rates[5] == 1.0
-    assert rates[-1] < 0.001  # ends with the last step, not before (O26)
+    assert rates[-1] < 0.001  # ends with the last step, not before
     assert rates[5:] == sorted(rates[5:], reverse=True)
     assert {learning_rate_at(step, settings(tmp_path)) for step in (0, 5, 11)} == {3e-4}
 
