@@ -5,6 +5,7 @@ import io
 import json
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,9 +47,11 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the scripts of the gallery leave their runs; they share the one of `shapes-mmdit`."""
-    return tmp_path_factory.mktemp("gallery")
+def gallery(workplace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the scripts of the gallery leave their runs; the one of `shapes-mmdit` is there already."""
+    folder = tmp_path_factory.mktemp("gallery")
+    shutil.copytree(workplace / "runs/quick", folder / "runs/gallery/shapes-mmdit")
+    return folder
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ It takes two minutes on two cores; `T2IPROBE_GALLERY=small` makes it some second
 
 import os
 from pathlib import Path
+from typing import Any
 
 import t2iprobe
 
-SMALL = {"tasks": 24, "seeds": 1, "steps": 3, "at": "0,1", "resamples": 199}
+SMALL: dict[str, Any] = {"tasks": 32, "seeds": 1}
 SETTINGS = SMALL if os.environ.get("T2IPROBE_GALLERY") == "small" else {"tasks": 192, "seeds": 2}
 FIGURES = Path("runs/gallery/figures")
 

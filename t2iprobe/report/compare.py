@@ -53,13 +53,13 @@ class Comparison:
         """One row a run, as in compare.csv: success and its interval (shares), R2 of every coding, Spearman inside."""
         import pandas as pd
 
-        return pd.DataFrame(tables.records(self.points))
+        return pd.DataFrame(run_table(self.points).records())
 
     def plot(self) -> "Figure":
         """Decodability of every coding against success, one point a run."""
-        from t2iprobe.report.across_figure import comparison_figure
+        from t2iprobe.report.compare_figures import comparison_figure
 
-        return comparison_figure(list(self.points), list(self.across))
+        return comparison_figure(self.points, self.across)
 
 
 def compare(runs: Sequence[Path], out: Path | None = None) -> Comparison:
