@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from t2iprobe.errors import T2IProbeError, unknown
 
 if TYPE_CHECKING:
+    from t2iprobe.activations.capture import capture
     from t2iprobe.api import Run, compare, load_model, open_run, run
     from t2iprobe.calibration.calibrate import calibrate
     from t2iprobe.families.reading import Family, load_family
@@ -28,6 +29,7 @@ __all__ = [
     "T2IProbeError",
     "Verdict",
     "calibrate",
+    "capture",
     "compare",
     "load_family",
     "load_model",
@@ -41,6 +43,7 @@ _HOME = {
     "Scorer": "t2iprobe.scorers.base",
     "Verdict": "t2iprobe.scorers.base",
     "calibrate": "t2iprobe.calibration.calibrate",
+    "capture": "t2iprobe.activations.capture",
     "compare": "t2iprobe.api",
     "load_family": "t2iprobe.families.reading",
     "load_model": "t2iprobe.api",

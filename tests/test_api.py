@@ -27,6 +27,7 @@ PUBLIC = [
     "T2IProbeError",
     "Verdict",
     "calibrate",
+    "capture",
     "compare",
     "load_family",
     "load_model",

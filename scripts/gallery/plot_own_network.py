@@ -25,7 +25,6 @@ from t2iprobe.families.codings import encode
 from t2iprobe.families.sampling import draw_tasks
 from t2iprobe.families.shapes import render
 from t2iprobe.families.splits import fold_index, task_folds
-from t2iprobe.models.hooks import Recorder
 from t2iprobe.probes.crossfit import cross_predict
 from t2iprobe.probes.decodability import r2
 
@@ -66,16 +65,15 @@ right = (network(images).argmax(dim=1) == colors).float().mean()
 print(f"colours named right in training: {right:.0%}")
 
 # %%
-# Read every ReLU, pooled to a grid of 2 x 2, and probe it.
+# Read every ReLU, pooled to the means of its four quarters, and probe it.
 
 sites = ["1", "3", "5", "7"]
-with torch.no_grad(), Recorder(network, sites) as recorder:
+with torch.no_grad(), t2iprobe.capture(network, sites, pooling="grid") as recording:
     network(images)
 
 scores: dict[str, dict[str, float]] = {}
 for site in sites:
-    grid = nn.functional.adaptive_avg_pool2d(recorder.values(site), 2).flatten(1)
-    probe = cross_predict(grid.double().numpy(), targets.matrix, folds, targets.constituents)
+    probe = cross_predict(recording[site], targets.matrix, folds, targets.constituents)
     scores[site] = {}
     for name in family.names:
         columns = probe.columns.of_group(name)

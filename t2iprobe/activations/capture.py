@@ -51,9 +51,9 @@ def capture(
             batch are no slices of it, so that their rows are not known.
 
     Example:
-        >>> import torch
+        >>> import t2iprobe, torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
-        >>> with capture(net, ["0", "1"]) as recording:
+        >>> with t2iprobe.capture(net, ["0", "1"]) as recording:
         ...     _ = net(torch.zeros(5, 16, 8))
         >>> {site: values.shape for site, values in recording.items()}
         {'0': (5, 4), '1': (5, 4)}
