@@ -19,7 +19,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from t2iprobe.cli.parsing import parse
 from t2iprobe.errors import ConfigError, DataError, unknown
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from t2iprobe.models.model import Model
     from t2iprobe.report.compare import Comparison
     from t2iprobe.report.reading import RunData
-
-Settings = TypeVar("Settings")
 
 
 def run(*, quiet: bool = False, **settings: Any) -> "Run":
@@ -377,8 +375,11 @@ def _keywords(cls: type, *first: Parameter) -> Signature:
     def default(item: "Field[Any]") -> Any:
         return Parameter.empty if item.default is MISSING else item.default
 
+    types = get_type_hints(cls)  # without what tyro is told of a setting
     keywords = [
-        Parameter(item.name, Parameter.KEYWORD_ONLY, default=default(item), annotation=item.type)
+        Parameter(
+            item.name, Parameter.KEYWORD_ONLY, default=default(item), annotation=types[item.name]
+        )
         for item in fields(cls)
     ]
     return Signature([*first, *keywords])

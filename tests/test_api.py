@@ -1,6 +1,8 @@
 """The public names: pinned, light to import, each with an example that runs; a run's tables are those of its files."""
 
+import dataclasses
 import doctest
+import inspect
 import io
 import json
 import runpy
@@ -250,6 +252,13 @@ def test_settings_are_those_of_the_command_line() -> None:
         negative_prompt="-- blurred",
         yes=True,
     )
+
+
+def test_help_shows_every_setting_with_its_default() -> None:
+    parameters = inspect.signature(t2iprobe.run).parameters
+    assert list(parameters) == ["quiet", *(item.name for item in dataclasses.fields(RunConfig))]
+    assert parameters["seeds"].default == RunConfig().seeds
+    assert "steps" in inspect.signature(t2iprobe.load_model).parameters
 
 
 def test_other_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
