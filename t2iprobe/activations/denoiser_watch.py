@@ -49,9 +49,9 @@ class StateWeights:
             return torch.full((len(prompts), 1, n), 1.0 / n)
         tokens = [
             [
-                (found, segment.shift, segment.first)
+                (tokens_of_prompt, segment.shift, segment.first)
                 for segment, watch in self._parts
-                if (found := watch.tokens[index]) is not None
+                if (tokens_of_prompt := watch.tokens[index]) is not None
             ]
             for index in range(len(prompts))
         ]
@@ -132,40 +132,40 @@ class DenoiserWatch:
         key = tuple(map(id, states)) if isinstance(states, list | tuple) else (id(states),)
         if key not in self._known_states:
             rows = rows_of(states)
-            samples = [own.sample for own in fingerprints(rows)]
-            kept = conditional_rows(samples, self._found.unconditional)
+            samples = [print_of_row.sample for print_of_row in fingerprints(rows)]
+            conditional = conditional_rows(samples, self._found.unconditional)
             n = len(self._texts.prompts)
-            if len(kept) % n:
-                parts = kept and n % len(kept) == 0
+            if len(conditional) % n:
+                parts = conditional and n % len(conditional) == 0
                 why = (
-                    f"the pipeline takes a batch in parts, give --batch-size {len(kept)}"
+                    f"the pipeline takes a batch in parts, give --batch-size {len(conditional)}"
                     if parts
                     else "the text states of prompts and of no prompt cannot be told apart"
                 )
                 raise SiteError(
-                    f"{self.name}: {len(kept)} conditional of {len(rows)} rows for {n} prompts; {why}"
+                    f"{self.name}: {len(conditional)} conditional of {len(rows)} rows for {n} prompts; {why}"
                 )
             if len(self._known_states) > 8:
                 self._known_states.clear()
             # Of two conditional rows per prompt the second is a perturbed one. The object is kept so its id stays.
-            self._known_states[key] = (states, kept[:n], len(rows))
-        _, kept, n_rows = self._known_states[key]
-        return kept, n_rows
+            self._known_states[key] = (states, conditional[:n], len(rows))
+        _, conditional, n_rows = self._known_states[key]
+        return conditional, n_rows
 
     def _read_conditioning(self, rows: Sequence[Tensor]) -> None:
         """Weights over the text states of this batch, and the states themselves where they are wanted."""
-        own = [rows[row].flatten(1) if rows[row].ndim == 3 else rows[row] for row in self._rows]
+        states = [rows[row].flatten(1) if rows[row].ndim == 3 else rows[row] for row in self._rows]
         site = Site(self.name, CONDITIONING, "text")
         is_read = site in self._plan.sites
-        if own[0].ndim != 2:  # one vector per prompt, no tokens
+        if states[0].ndim != 2:  # one vector per prompt, no tokens
             if is_read:
-                vectors = torch.stack([row.float().flatten() for row in own])[:, None]
+                vectors = torch.stack([row.float().flatten() for row in states])[:, None]
                 self._pooled.put(site, None, vectors, text_rows([WITHOUT_WORDS]))
             return
-        n = max(row.shape[0] for row in own)
-        self._text = self._states.weights(n).to(own[0].device)
+        n = max(row.shape[0] for row in states)
+        self._text = self._states.weights(n).to(states[0].device)
         if is_read:
-            padded = [row if row.shape[0] == n else _pad_tokens(row, n) for row in own]
+            padded = [row if row.shape[0] == n else _pad_tokens(row, n) for row in states]
             pooled = pool_tokens(torch.stack(padded), self._text)
             self._pooled.put(site, None, pooled, self._text_rows)
 

@@ -44,7 +44,7 @@ class EncoderWatch:
         """Match the rows of ids that the token embedding is given with the prompts of the batch."""
         ids = args[0] if args else next(iter(kwargs.values()))
         self._rows, self._weights = [], None
-        if all(found is not None for found in self.tokens):
+        if None not in self.tokens:
             return
         table = ids.detach().cpu().tolist()
         table = table if table and isinstance(table[0], list) else [table]
@@ -63,26 +63,30 @@ class EncoderWatch:
         place: encoders may be given the prompts one by one, where only their order tells prompts apart that were cut.
         """
         prompts = self._texts.prompts
-        here = row % len(prompts) if n_rows >= len(prompts) else None
-        if here is not None and self.tokens[here] is None:
-            whole = self._reader.find(ids, prompts[here])
+        same_place = row % len(prompts) if n_rows >= len(prompts) else None
+        if same_place is not None and self.tokens[same_place] is None:
+            whole = self._reader.find(ids, prompts[same_place])
             if whole is not None and not whole.truncated:
-                self.tokens[here] = whole
-                return here
-        found = {i: own for i, p in enumerate(prompts) if (own := self._reader.find(ids, p))}
-        best = max(map(_share_given, found.values()), default=None)
+                self.tokens[same_place] = whole
+                return same_place
+        candidates = {
+            i: tokens for i, p in enumerate(prompts) if (tokens := self._reader.find(ids, p))
+        }
+        best = max(map(_share_given, candidates.values()), default=None)
         left = [
-            i for i, own in found.items() if _share_given(own) == best and self.tokens[i] is None
+            i
+            for i, tokens in candidates.items()
+            if _share_given(tokens) == best and self.tokens[i] is None
         ]
         if not left:
             return None
-        chosen = here if here in left else left[0]
-        self.tokens[chosen] = found[chosen]
+        chosen = same_place if same_place in left else left[0]
+        self.tokens[chosen] = candidates[chosen]
         return chosen
 
     def _weights_of(self, prompts: Sequence[int], n: int) -> Tensor:
-        found = [self.tokens[prompt] for prompt in prompts]
-        parts = [[(tokens, 0, 0)] for tokens in found if tokens is not None]
+        rows = [self.tokens[prompt] for prompt in prompts]
+        parts = [[(tokens, 0, 0)] for tokens in rows if tokens is not None]
         spans = [self._texts.spans[prompt] for prompt in prompts]
         return torch.from_numpy(text_weights(self._texts.names, n, parts, spans))
 

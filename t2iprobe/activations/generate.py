@@ -12,6 +12,7 @@ from t2iprobe import seeding
 from t2iprobe.activations.pictures import pictures
 from t2iprobe.activations.plan import CapturePlan
 from t2iprobe.activations.recorder import BatchRecorder
+from t2iprobe.calibration.calibrate import Calibration
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calling import call_pipeline
@@ -37,7 +38,7 @@ class GeneratedBatch:
     """Images of some requests.
 
     Attributes:
-        requests: what was asked, in order.
+        requests: the images that were to be made, in order.
         images: one RGB image per request.
         invalid: for each image why it cannot be scored; None where it can.
         activations: place -> (b, d) float32; empty without a plan.
@@ -86,7 +87,8 @@ def generate(
                 f"request {number} (task {request.task_id}): the prompt is blank; give it words"
             )
     readers = token_readers(model)
-    largest = getattr(model.calibration, "max_batch", None)
+    known = model.calibration
+    largest = known.max_batch if isinstance(known, Calibration) else None
     size = min(batch_size, largest or batch_size)
     for start in range(0, len(requests), size):
         yield _batch(model, list(requests[start : start + size]), plan, run_seed, readers)
@@ -153,13 +155,13 @@ def _token_report(
             tokens = watch.tokens[index]
             if tokens is None:
                 continue
-            own = {part: tokens.span(span) for part, span in request.spans.items()}
-            spans[-1][name] = own
+            positions = {part: tokens.span(span) for part, span in request.spans.items()}
+            spans[-1][name] = positions
             if tokens.truncated:
-                truncated[-1][name] = [part for part, at in own.items() if at is None]
+                truncated[-1][name] = [part for part, at in positions.items() if at is None]
     return spans, truncated
 
 
 def _limits(recorder: BatchRecorder, index: int) -> dict[str, int]:
-    found = {name: watch.tokens[index] for name, watch in recorder.encoders.items()}
-    return {name: tokens.length for name, tokens in found.items() if tokens and tokens.truncated}
+    rows = {name: watch.tokens[index] for name, watch in recorder.encoders.items()}
+    return {name: tokens.length for name, tokens in rows.items() if tokens and tokens.truncated}

@@ -145,8 +145,8 @@ def plan_capture(
     chosen = select_sites(known, sites, list(calibration.denoisers))
     steps = {}
     for name, found in calibration.denoisers.items():
-        own = step_timesteps(found.schedule)  # of several denoisers in turn each makes a part
-        steps[name] = tuple(step for step in resolve_steps(at, found.n_steps) if step in own)
+        made_here = step_timesteps(found.schedule)  # of several denoisers in turn each makes a part
+        steps[name] = tuple(step for step in resolve_steps(at, found.n_steps) if step in made_here)
     read = [s for s in chosen if s.path == CONDITIONING or steps.get(s.component, True)]
     if not read:
         why = "; ".join(calibration.notes)
@@ -256,14 +256,14 @@ def check_size(model: Model, calibration: Calibration) -> list[str]:
         ConfigError: one of the two is asked for alone and not kept to; diffusers ignores half a size.
     """
     made = dict(zip(("height", "width"), calibration.image_size, strict=True))
-    asked = {name: model.call[name] for name in made if model.call.get(name) is not None}
-    if all(made[name] == value for name, value in asked.items()):
+    typed = {name: model.call[name] for name in made if model.call.get(name) is not None}
+    if all(made[name] == value for name, value in typed.items()):
         return []
-    sizes = ", ".join(f"{name} {value}" for name, value in asked.items())
-    told = f"asked for {sizes}, the pipeline makes {made['height']} x {made['width']}"
-    if len(asked) == 1:
-        raise ConfigError(f"{told}: give both --height and --width")
-    return [told]
+    sizes = ", ".join(f"{name} {value}" for name, value in typed.items())
+    sentence = f"asked for {sizes}, the pipeline makes {made['height']} x {made['width']}"
+    if len(typed) == 1:
+        raise ConfigError(f"{sentence}: give both --height and --width")
+    return [sentence]
 
 
 def site_shape(calibration: Calibration, site: Site) -> tuple[int, ...]:

@@ -41,9 +41,9 @@ class PooledValues:
     def put_some(self, site: Site, images: Sequence[int], pooled: Tensor, rows: Rows) -> None:
         """Keep the values of a site for some images of the batch; the others keep theirs, at first NaN."""
         if list(images) != list(range(self.n)):
-            held = self.values.get((site, None))
+            before = self.values.get((site, None))
             shape = (self.n, *pooled.shape[1:])
-            whole = held[0] if held else pooled.new_full(shape, float("nan"))
+            whole = before[0] if before else pooled.new_full(shape, float("nan"))
             whole[list(images)] = pooled
             pooled = whole
         self.values[site, None] = (pooled, rows)
@@ -53,23 +53,25 @@ class PooledValues:
 
         Values of one shape leave the device together: hundreds of small copies would each wait for it.
         """
-        alike: dict[Any, list[tuple[Site, int | None]]] = {}
+        by_shape: dict[Any, list[tuple[Site, int | None]]] = {}
         for key, (pooled, rows) in self.values.items():
-            alike.setdefault((pooled.shape, pooled.device, tuple(rows)), []).append(key)
-        found: dict[tuple[Site, int | None], dict[str, Tensor]] = {key: {} for key in self.values}
-        for keys in alike.values():
-            targets = [found[key] for key in keys]
+            by_shape.setdefault((pooled.shape, pooled.device, tuple(rows)), []).append(key)
+        activations: dict[tuple[Site, int | None], dict[str, Tensor]] = {
+            key: {} for key in self.values
+        }
+        for keys in by_shape.values():
+            targets = [activations[key] for key in keys]
             together = torch.stack([self.values[key][0] for key in keys])
             stored = together.detach().to("cpu", torch.float32)  # stacking has copied them
             for name, part in self.values[keys[0]][1].items():
                 pieces = stored[:, :, part].flatten(2).contiguous().unbind()
-                for own, piece in zip(targets, pieces, strict=True):
-                    own[name] = piece
+                for target, piece in zip(targets, pieces, strict=True):
+                    target[name] = piece
         order = {site: index for index, site in enumerate(sites)}
         return {
             Place(site, name, step): piece
-            for site, step in sorted(found, key=lambda key: (order[key[0]], _number(key[1])))
-            for name, piece in found[site, step].items()
+            for site, step in sorted(activations, key=lambda key: (order[key[0]], _number(key[1])))
+            for name, piece in activations[site, step].items()
         }
 
 

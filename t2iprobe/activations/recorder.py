@@ -56,10 +56,10 @@ class BatchRecorder:
     def __enter__(self) -> Self:
         sites = set(self._plan.sites)
         for name, watch in self.encoders.items():
-            found = self._plan.calibration.encoders[name]
-            self._hooks.before(self._model.module(name, found.embedding), watch.begin)
-            embedding = {found.embedding: Reading("", 0, (None, None))}
-            for path, reading in (embedding | found.readings).items():
+            encoder = self._plan.calibration.encoders[name]
+            self._hooks.before(self._model.module(name, encoder.embedding), watch.begin)
+            embedding = {encoder.embedding: Reading("", 0, (None, None))}
+            for path, reading in (embedding | encoder.readings).items():
                 site = Site(name, path, "text")
                 if site in sites:
                     self._hooks.after(self._model.module(name, path), watch.read(site, reading))

@@ -105,8 +105,8 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._run(lambda: function(args, kwargs))
 
-        kept = self._kept_out(module, hook)
-        self._handles.append(module.register_forward_pre_hook(kept, with_kwargs=True))
+        untraced = self._out_of_graph(module, hook)
+        self._handles.append(module.register_forward_pre_hook(untraced, with_kwargs=True))
 
     def after(self, module: nn.Module, function: After) -> None:
         """Call `function(args, kwargs, output)` after each forward of `module`."""
@@ -114,10 +114,10 @@ class HookSet:
         def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             self._run(lambda: function(args, kwargs, output))
 
-        kept = self._kept_out(module, hook)
-        self._handles.append(module.register_forward_hook(kept, with_kwargs=True))
+        untraced = self._out_of_graph(module, hook)
+        self._handles.append(module.register_forward_hook(untraced, with_kwargs=True))
 
-    def _kept_out(self, module: nn.Module, hook: Callable[..., None]) -> Callable[..., None]:
+    def _out_of_graph(self, module: nn.Module, hook: Callable[..., None]) -> Callable[..., None]:
         return _untraced(hook) if self._inside_compiled or is_compiled(module) else hook
 
     def raise_error(self) -> None:

@@ -57,7 +57,7 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
     A child outside any list that holds lists of blocks itself (a UNet's middle block) is a block too. Blocks inside a
     compiled one are left out: they would skip their hooks.
     """
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
 
     def descend(parent: nn.Module, path: str, inside: bool) -> None:
         if inside and is_compiled(parent):
@@ -67,15 +67,15 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
             if _is_list(child):
                 for where, member in _members(child, at):
                     if not inside or _is_attention_block(member):
-                        found[where] = member
+                        blocks[where] = member
                         descend(member, where, True)
             elif _has_blocks(child):
                 if not inside:
-                    found[at] = child
+                    blocks[at] = child
                 descend(child, at, True)
 
     descend(module, "", False)
-    return found
+    return blocks
 
 
 def _is_attention_block(module: nn.Module) -> bool:
@@ -136,12 +136,12 @@ def default_sites(sites: Sequence[Site], denoisers: Sequence[str], limit: int = 
         denoisers: component names of the denoisers; the other components are text encoders.
         limit: the most sites to keep.
     """
-    given = [site for site in sites if site.is_conditioning]
+    conditioning = [site for site in sites if site.is_conditioning]
     rest = [site for site in sites if not site.is_conditioning]
     image = [site for site in rest if site.component in denoisers and site.stream == "image"]
     text = [site for site in rest if site.component in denoisers and site.stream == "text"]
     encoded = [site for site in rest if site.component not in denoisers]
-    left = max(limit - len(given), 3)
+    left = max(limit - len(conditioning), 3)
     # Outer blocks first: a UNet's blocks before the attentions inside them.
     depth = {site: _nesting(site, image) for site in image}
     outer = [site for site in image if depth[site] == 0]
@@ -152,7 +152,7 @@ def default_sites(sites: Sequence[Site], denoisers: Sequence[str], limit: int = 
     n_text = min(len(text), max(left // 5, left - len(chosen) - len(encoded)))
     chosen += spread(text, n_text)
     chosen += spread(encoded, left - len(chosen))
-    keep = set(chosen) | set(given)
+    keep = set(chosen) | set(conditioning)
     return [site for site in sites if site in keep]
 
 

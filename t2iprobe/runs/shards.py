@@ -99,10 +99,10 @@ class ActivationReader:
             raise DataError(f"{folder.path} holds no activations: run `t2iprobe run` first")
 
         manifest = folder.manifest
-        wanted = manifest["counts"].get("images_done", manifest["counts"].get("images_asked"))
-        if wanted is not None and len(self.entries) != wanted:
+        n_images = manifest["counts"].get("images_done", manifest["counts"].get("images_asked"))
+        if n_images is not None and len(self.entries) != n_images:
             raise DataError(
-                f"{folder.path} holds activations of {len(self.entries)} of {wanted} images: "
+                f"{folder.path} holds activations of {len(self.entries)} of {n_images} images: "
                 f"run `{manifest['command']}` again, which makes the missing ones"
             )
 
@@ -124,7 +124,7 @@ class ActivationReader:
     def encoders(self) -> dict[str, dict[str, Any]]:
         """Task id -> what each text encoder made of its prompt."""
         return {
-            task_id: found for facts in self._facts for task_id, found in facts["encoders"].items()
+            task_id: seen for facts in self._facts for task_id, seen in facts["encoders"].items()
         }
 
     @cached_property
