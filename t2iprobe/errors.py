@@ -63,6 +63,8 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0].rstrip(". ") if lines else type(error).__name__
+    if text.endswith(":") and len(lines) > 1:
+        text = f"{text} {lines[-1]}"  # of a checked config the first line names the field, the last what it has to be
     if isinstance(error, KeyError) and lines:
         text = f"there is no {text}"  # the text of a KeyError is the key with its quotes
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -17,9 +17,8 @@ from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calling import call_pipeline
 from t2iprobe.models.failures import no_memory_for
-from t2iprobe.models.foreign import ForeignError
+from t2iprobe.models.foreign import ForeignError, is_out_of_memory
 from t2iprobe.models.model import Model
-from t2iprobe.models.shortage import is_out_of_memory
 from t2iprobe.places import Place
 
 

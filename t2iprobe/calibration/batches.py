@@ -9,8 +9,8 @@ from torch import Tensor
 
 from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.trace import Event
+from t2iprobe.models.arguments import IMAGE_FIELDS
 from t2iprobe.models.calling import field_of
-from t2iprobe.models.kinds import IMAGE_FIELDS
 from t2iprobe.places import Stream
 
 _NEAR = 0.1

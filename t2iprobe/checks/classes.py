@@ -2,13 +2,11 @@
 
 import importlib
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.faults import check_code
-from t2iprobe.models.owncode import failed_in_code, own_code
+from t2iprobe.errors import first_line
+from t2iprobe.models.remote_code import failed_in_code, remote_code
 
 
 class NoClass(Exception):  # noqa: N818 - says of a component why it stays unknown
@@ -27,24 +25,6 @@ STAND_IN_ERRORS = (
     TypeError,
     ValueError,
 )
-
-
-def check_own_code(name: str, folder: Path, index: Mapping[str, Any], trusted: bool) -> None:
-    """Refuse a checkpoint that brings code unless the user trusts it.
-
-    Of a hub repository code is fetched for those who trust it only; that of the pipeline is told by the index alone.
-
-    Raises:
-        ModelError: it does; one line names a file.
-    """
-    if trusted:
-        return
-    check_code(name, folder, index)
-    kind = index["_class_name"]
-    if isinstance(kind, list):
-        raise ModelError(
-            f"{name}: it brings Python code of its own ({kind[0]}.py); read it, then pass --trust-remote-code"
-        )
 
 
 def find_class(place: Path, library: str, name: str) -> Any:
@@ -91,7 +71,7 @@ def _class_of_own(place: Path, module: str, name: str) -> Any:
     known = inspect.signature(get_class_from_dynamic_module).parameters
     trust = {"trust_remote_code": True} if "trust_remote_code" in known else {}
     try:
-        with own_code(str(place.parent), place.parent):
+        with remote_code(str(place.parent), place.parent):
             return get_class_from_dynamic_module(
                 str(place), f"{module}.py", class_name=name, **trust
             )

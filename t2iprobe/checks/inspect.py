@@ -21,12 +21,12 @@ from t2iprobe.checks.ignored_settings import unheeded
 from t2iprobe.checks.skeleton import Skeleton, light_model, quiet, skeleton
 from t2iprobe.checks.small import calibrate_small
 from t2iprobe.errors import T2IProbeError, first_line
+from t2iprobe.models.arguments import call_parameters
 from t2iprobe.models.hooks import HookSet
-from t2iprobe.models.kinds import call_parameters
-from t2iprobe.models.loading import find_configs, load_model, read_index
-from t2iprobe.models.meant import weights_settings
+from t2iprobe.models.index import read_index
+from t2iprobe.models.loading import find_configs, load_model
 from t2iprobe.models.model import Model, timestep_name, token_embedding
-from t2iprobe.models.settings import LoadSettings
+from t2iprobe.models.settings import LoadSettings, weights_settings
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers
 
 

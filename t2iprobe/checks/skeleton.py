@@ -16,22 +16,21 @@ import diffusers
 import torch
 from torch import nn
 
-from t2iprobe.checks.classes import NoClass, check_own_code, find_class
+from t2iprobe.checks.classes import NoClass, find_class
 from t2iprobe.checks.shortcuts import shorten
 from t2iprobe.checks.stand_ins import light
 from t2iprobe.errors import first_line
-from t2iprobe.models.complaints import complaints, plain_exceptions
-from t2iprobe.models.faults import check_configs
-from t2iprobe.models.jsonfile import is_component, read_mapping
+from t2iprobe.models.arguments import check_takes_prompt
+from t2iprobe.models.index import is_component, read_index, read_mapping
 from t2iprobe.models.loading import (
     apply_settings,
     build_pipeline,
-    read_index,
     ready,
 )
-from t2iprobe.models.log_filters import hush
-from t2iprobe.models.mistyped import mistyped
-from t2iprobe.models.model import Model, check_takes_prompt, timestep_name
+from t2iprobe.models.log_filters import hush, overheard
+from t2iprobe.models.model import Model, timestep_name
+from t2iprobe.models.problems import check_configs
+from t2iprobe.models.remote_code import check_trust
 from t2iprobe.models.settings import LoadSettings
 
 
@@ -64,7 +63,7 @@ def skeleton(name: str, folder: Path, trusted: bool = False) -> Skeleton:
     hush()
     found = Skeleton({}, {}, {})
     index = read_index(folder)
-    check_own_code(name, folder, index, trusted)
+    check_trust(name, folder, index, trusted)
     for part, value in index.items():
         config = folder / part / "config.json"
         if not is_component(value) or value[0] is None or not config.is_file():
@@ -73,14 +72,12 @@ def skeleton(name: str, folder: Path, trusted: bool = False) -> Skeleton:
         try:
             kind = find_class(folder / part, str(value[0]), str(value[1]))
             if issubclass(kind, nn.Module):
-                with plain_exceptions():
-                    _add(found, part, kind, settings)
+                _add(found, part, kind, settings)
         except NoClass as reason:
             found.missing[part] = str(reason)
         except _BUILD_ERRORS as error:
             found.modules.pop(part, None)
-            why = mistyped(folder / part, kind) or first_line(error)
-            found.missing[part] = f"{value[1]} cannot be built from {config}: {why}"
+            found.missing[part] = f"{value[1]} cannot be built from {config}: {first_line(error)}"
     return found
 
 
@@ -90,7 +87,7 @@ _BUILD_ERRORS = (TypeError, ValueError, LookupError, AttributeError, RuntimeErro
 
 def _add(found: Skeleton, part: str, kind: Any, settings: dict[str, Any]) -> None:
     """Build a component, and its shadow where shapes are asked of it."""
-    with complaints():
+    with overheard():
         # Two encoders of one config must not get the same weights.
         module = light(partial(_build, kind, settings), crc32(part.encode()))
         found.modules[part] = module

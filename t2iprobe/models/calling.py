@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError
+from t2iprobe.models.arguments import IMAGE_FIELDS, call_parameters
 from t2iprobe.models.foreign import foreign
-from t2iprobe.models.kinds import IMAGE_FIELDS, call_parameters
 from t2iprobe.models.model import Model
 
 _STEP_NAMES = ("steps", "num_steps", "n_steps", "sampling_steps")

@@ -1,15 +1,18 @@
 """Why a call of a pipeline failed: no memory, a setting of the user's, or a pipeline that needs more than a prompt."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
+from t2iprobe.models.arguments import call_parameters
 from t2iprobe.models.calling import step_names
-from t2iprobe.models.foreign import ForeignError
-from t2iprobe.models.kinds import call_parameters
+from t2iprobe.models.foreign import (
+    ForeignError,
+    is_out_of_memory,
+    missing_library,
+    out_of_memory,
+)
 from t2iprobe.models.model import Model
-from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
 _IMAGE_ARGUMENTS = frozenset({"image", "control_image", "mask_image"})
 
@@ -49,17 +52,6 @@ def explain(model: Model, error: Exception, call: Callable[[], Any]) -> T2IProbe
     if library:
         return MissingExtra(f"{failed}; {library} is not installed")
     return ModelError("; ".join([failed, *_facts(model)]))
-
-
-def missing_library(error: Exception) -> str | None:
-    """The library that an error names and that is not installed; None where it names none.
-
-    A module that diffusers imports only where it is installed shows up as a NameError (`ftfy` in several pipelines).
-    """
-    name = error.name if isinstance(error, ImportError | NameError) else None
-    if name and find_spec(name.partition(".")[0]) is None:
-        return name.partition(".")[0]
-    return None
 
 
 def _facts(model: Model) -> list[str]:

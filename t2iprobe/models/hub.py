@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.jsonfile import components, read_mapping
+from t2iprobe.models.foreign import ForeignError, foreign
+from t2iprobe.models.index import components, read_mapping
 from t2iprobe.models.settings import LoadSettings
 
 ASK_ABOVE = 10e9
@@ -28,26 +29,22 @@ def fetch(name: str, settings: LoadSettings, without: Collection[str] = ()) -> P
         ModelError: gated, absent, offline, bad token, half a cache, or no space; each has its own line.
     """
     import diffusers
-    from huggingface_hub import errors
 
     local = settings.local or _offline()
     try:
         if not local:
             _announce(name, settings, without)
-        path = diffusers.DiffusionPipeline.download(
-            name,
-            revision=settings.revision,
-            variant=settings.variant,
-            local_files_only=local,
-            trust_remote_code=settings.trust_remote_code,
-            **dict.fromkeys(without),
-        )
-    except errors.HFValidationError as error:
-        raise ModelError(
-            f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
-        ) from error
-    except _network_errors() as error:
-        raise ModelError(_advice(name, settings, error)) from error
+        with foreign(f"the download of {name}"):
+            path = diffusers.DiffusionPipeline.download(
+                name,
+                revision=settings.revision,
+                variant=settings.variant,
+                local_files_only=local,
+                trust_remote_code=settings.trust_remote_code,
+                **dict.fromkeys(without),
+            )
+    except ForeignError as failure:
+        raise ModelError(_advice(name, settings, failure.error)) from failure
     missing = [file for file in missing_files(Path(path)) if file.split("/")[0] not in without]
     if missing:
         raise ModelError(
@@ -66,36 +63,20 @@ def fetch_configs(name: str, settings: LoadSettings) -> Path:
     Raises:
         ModelError: gated, absent, offline, bad token, or not in the cache; each has its own line.
     """
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import snapshot_download
 
     patterns = [*CONFIGS, "*.py"] if settings.trust_remote_code else list(CONFIGS)
     try:
-        path = snapshot_download(
-            name,
-            revision=settings.revision,
-            allow_patterns=patterns,
-            local_files_only=settings.local or _offline(),
-        )
-    except errors.HFValidationError as error:
-        raise ModelError(
-            f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
-        ) from error
-    except _network_errors() as error:
-        raise ModelError(_advice(name, settings, error)) from error
+        with foreign(f"the download of {name}"):
+            path = snapshot_download(
+                name,
+                revision=settings.revision,
+                allow_patterns=patterns,
+                local_files_only=settings.local or _offline(),
+            )
+    except ForeignError as failure:
+        raise ModelError(_advice(name, settings, failure.error)) from failure
     return Path(path)
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    """What the hub client raises; its HTTP library changed between versions, so its errors are read from it."""
-    from huggingface_hub import errors
-
-    own = [
-        getattr(errors, name)
-        for name in ("CachedRepoTreeNotFoundError", "RevisionResolutionError", "EntryNotFoundError")
-        if hasattr(errors, name)
-    ]
-    # RuntimeError is what the Rust client for large files raises, a full disk included.
-    return (OSError, ValueError, RuntimeError, *errors.HfHubHTTPError.__bases__, *own)
 
 
 def _offline() -> bool:
@@ -112,7 +93,8 @@ def _announce(name: str, settings: LoadSettings, without: Collection[str]) -> No
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
 
-    info: Any = HfApi().model_info(name, revision=settings.revision, files_metadata=True)
+    with foreign(f"asking the hub for {name}"):
+        info: Any = HfApi().model_info(name, revision=settings.revision, files_metadata=True)
     files = [
         (str(f.rfilename), int(f.size or 0))
         for f in info.siblings or []
@@ -182,6 +164,8 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(e, kinds) for e in chain)
 
+    if has(errors.HFValidationError):
+        return f"unknown model {name!r}: not a zoo name, a folder or a hub id (owner/name)"
     if any(getattr(e, "errno", None) == errno.ENOSPC or "No space left" in str(e) for e in chain):
         return f"{name}: the disk is full; make room or set HF_HOME to another disk, then run the same command"
     if has(errors.GatedRepoError):
@@ -198,7 +182,10 @@ def _advice(name: str, settings: LoadSettings, error: Exception) -> str:
     if status == 401 and _has_token():
         return "the hub refused the token in HF_TOKEN; log in again or unset it"
     local = settings.local or _offline()
-    if local or (status is None and not isinstance(error, ValueError)):
+    of_hub = any(
+        isinstance(e, OSError) or type(e).__module__.startswith("huggingface_hub") for e in chain
+    )
+    if (local and (of_hub or isinstance(error, ValueError))) or (status is None and of_hub):
         half = _half_cached(name)
         if half:
             return f"{name} is only partly in the cache, {half} is missing; run once with the hub in reach"

@@ -7,49 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from t2iprobe.errors import ConfigError, MissingExtra, ModelError, unknown
-from t2iprobe.models.advice import library_needed, why_not_loaded
-from t2iprobe.models.arguments import call_arguments
-from t2iprobe.models.complaints import complaints, plain_exceptions
-from t2iprobe.models.faults import (
-    check_code,
+from t2iprobe.errors import ConfigError, ModelError, unknown
+from t2iprobe.models import zoo
+from t2iprobe.models.arguments import call_arguments, check_takes_prompt
+from t2iprobe.models.cards import card_in
+from t2iprobe.models.classes import library_class
+from t2iprobe.models.foreign import ForeignError, foreign, is_out_of_memory, out_of_memory
+from t2iprobe.models.hub import fetch, fetch_configs
+from t2iprobe.models.identity import identify
+from t2iprobe.models.index import is_component, read_index
+from t2iprobe.models.log_filters import hush, overheard
+from t2iprobe.models.lora import load_lora, lora_file
+from t2iprobe.models.model import SCHEDULER, Model
+from t2iprobe.models.names import local_folder
+from t2iprobe.models.problems import (
     check_configs,
     check_index,
     check_tokenizers,
     check_weights,
+    explain_loading,
 )
-from t2iprobe.models.hub import fetch, fetch_configs
-from t2iprobe.models.identity import identify
-from t2iprobe.models.jsonfile import is_component, no_component, read_mapping
-from t2iprobe.models.log_filters import hush
-from t2iprobe.models.lora import load_lora, lora_file
-from t2iprobe.models.meant import check_meant
-from t2iprobe.models.model import SCHEDULER, Model, check_takes_prompt
-from t2iprobe.models.names import local_folder
-from t2iprobe.models.owncode import failed_in_code, own_code
+from t2iprobe.models.remote_code import check_trust, remote_code
 from t2iprobe.models.schedulers import change_scheduler
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 from t2iprobe.models.single_file import header, load_parts, parts_in
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-_LOAD_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    ValueError,
-)
-"""What diffusers and transformers raise at a folder that they cannot load."""
 
 
 def load_model(name: str, settings: LoadSettings | None = None) -> Model:
@@ -66,7 +50,7 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
         MissingExtra: the checkpoint needs a library that is not installed.
     """
     settings = settings or LoadSettings()
-    check_meant(name, settings)
+    check_settings(name, settings)
     if settings.single_file is None and Path(name).expanduser().is_file():
         settings = replace(settings, single_file=Path(name).expanduser())
     hush()
@@ -82,14 +66,37 @@ def load_model(name: str, settings: LoadSettings | None = None) -> Model:
     check_takes_prompt(type(pipe), name)
     try:
         replaced = apply_settings(pipe, settings, device)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
+    except ForeignError as failure:
+        if not is_out_of_memory(failure):
             raise
         raise out_of_memory(
             f"loading {name}", str(device), _plain(dtype), settings.offload
-        ) from error
+        ) from failure
     provenance = identify(name, folder, pipe, settings, device, dtype)
     return ready(name, folder, pipe, settings, provenance, replaced)
+
+
+def check_settings(name: str, settings: LoadSettings) -> None:
+    """Refuse what would be passed over.
+
+    Raises:
+        ConfigError: a revision of what is no hub repository, a variant of a zoo model, or two files of weights.
+        ModelError: the name is no model's.
+    """
+    what = "a model of the embedded zoo" if name in zoo.names() else "on this machine"
+    if settings.revision is not None and local_folder(name) is not None:
+        raise ConfigError(
+            f"--revision {settings.revision} names a state of a hub repository, and {name} is {what}; leave it out"
+        )
+    if settings.variant is not None and name in zoo.names():
+        raise ConfigError(
+            f"--variant {settings.variant}: {name} has one set of weights; leave it out"
+        )
+    if settings.single_file is not None and Path(name).expanduser().is_file():
+        raise ConfigError(
+            f"--single-file {settings.single_file} and --model {name} are both files of weights; give as --model the"
+            " folder or hub id with the configuration"
+        )
 
 
 def ready(
@@ -114,12 +121,8 @@ def ready(
         ConfigError: the pipeline has no such argument.
         ModelError: the card is damaged.
     """
-    card_file = folder / "card.json"
-    card = read_mapping(card_file) if card_file.is_file() else None
-    defaults = (card or {}).get("call", {})
-    if not isinstance(defaults, dict):
-        raise ModelError(f"{card_file}: 'call' has to be a mapping of pipeline arguments")
-    arguments = call_arguments(pipe, defaults, settings)
+    card = card_in(folder)
+    arguments = call_arguments(pipe, {} if card is None else card.call, settings)
     given = arguments.given | {part: f"--{part} {settings.scheduler}" for part in replaced}
     unset = arguments.unset | dict(replaced)
     return Model(name, pipe, arguments.call, provenance, card, given=given, unset=unset)
@@ -183,40 +186,12 @@ def find_configs(name: str, settings: LoadSettings) -> Path:
     Raises:
         ModelError: there is no such zoo model, folder or repository, or a file that goes with it cannot be read.
     """
-    check_meant(name, settings)
+    check_settings(name, settings)
     if settings.single_file is not None:
         header(settings.single_file)
     if settings.lora is not None:
         lora_file(settings.lora)
     return local_folder(name) or fetch_configs(name, settings)
-
-
-def read_index(folder: Path) -> dict[str, Any]:
-    """The model_index.json of a pipeline folder.
-
-    Raises:
-        ModelError: there is none, or it is not JSON.
-    """
-    file = folder / "model_index.json"
-    if not file.is_file():
-        looks = {
-            "modular_model_index.json": "a modular pipeline, which has no call of its own",
-            "config.json": "one component of a pipeline",
-        }
-        kind = next((what for name, what in looks.items() if (folder / name).is_file()), None)
-        part = f" (this looks like {kind})" if kind else ""
-        raise ModelError(
-            f"{folder} has no model_index.json{part}; give the folder of a whole diffusers pipeline"
-        )
-    index = read_mapping(file)
-    kind = index.get("_class_name")
-    if not isinstance(kind, str) and not (is_component(kind) and kind != [None, None]):
-        raise ModelError(f"{file} names no pipeline class (_class_name)")
-    for name, value in index.items():
-        half = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
-        if (half or (folder / name).is_dir()) and not is_component(value):  # else a setting
-            raise ModelError(no_component(str(file), name, value))
-    return index
 
 
 def _plain(dtype: torch.dtype) -> str:
@@ -239,17 +214,20 @@ def build_pipeline(
     """
     import diffusers
 
-    if not settings.trust_remote_code:
-        check_code(name, folder, index)
+    check_trust(name, folder, index, settings.trust_remote_code)
     restore_moved(index)
     parts: dict[str, Any] = {key: None for key, value in index.items() if value == [None, None]}
     if settings.single_file is not None:
         parts |= load_parts(settings.single_file, folder, index, dtype)
     parts |= given or {}
-    kind = _pipeline_class(str(index["_class_name"]))
-    if kind is not None:
-        check_takes_prompt(kind, name)
-    check_index(name, kind, index, parts)
+    pipeline = library_class("diffusers", str(index["_class_name"]))
+    if pipeline is not None:
+        if not issubclass(pipeline, diffusers.DiffusionPipeline):
+            raise ModelError(
+                f"{pipeline.__name__}, the _class_name of model_index.json, is no class of a pipeline"
+            )
+        check_takes_prompt(pipeline, name)
+    check_index(name, pipeline, index, parts)
     check_tokenizers(name, folder, index, parts)
     check_configs(name, folder, index, parts)
     version = tuple(int(x) for x in diffusers.__version__.split(".")[:2])
@@ -261,23 +239,16 @@ def build_pipeline(
         options["variant"] = settings.variant
     if settings.trust_remote_code:
         options["trust_remote_code"] = True
-    with complaints() as heard:
-        try:
-            with plain_exceptions(), own_code(name, folder):
-                pipe = diffusers.DiffusionPipeline.from_pretrained(
-                    str(folder), local_files_only=True, **options
-                )
-        except (ImportError, NameError) as error:
-            failed = None if isinstance(error, ImportError) else failed_in_code(folder, error)
-            if failed:
-                raise ModelError(f"{name}: {failed}") from error
-            raise MissingExtra(f"{name} needs a library: {library_needed(error)}") from error
-        except _LOAD_ERRORS as error:
-            if is_out_of_memory(error):
-                raise out_of_memory(f"loading {name}", "cpu", _plain(dtype)) from error
-            why = why_not_loaded(folder, index, settings, error, heard)
-            raise ModelError(f"{name}: {why}") from error
-    check_weights(name, pipe, heard)
+    try:
+        with overheard() as logged, foreign("from_pretrained"), remote_code(name, folder):
+            pipe = diffusers.DiffusionPipeline.from_pretrained(
+                str(folder), local_files_only=True, **options
+            )
+    except ForeignError as failure:
+        if is_out_of_memory(failure):
+            raise out_of_memory(f"loading {name}", "cpu", _plain(dtype)) from failure
+        raise explain_loading(name, folder, index, settings, failure.error) from failure
+    check_weights(name, folder, pipe, logged)
     return pipe
 
 
@@ -290,25 +261,6 @@ def restore_moved(index: Mapping[str, Any]) -> None:
         at_home = "." in moved or hasattr(diffusers.pipelines, moved)
         if not at_home and importlib.util.find_spec(place):
             setattr(diffusers.pipelines, moved, importlib.import_module(place))
-
-
-def _pipeline_class(name: str) -> type | None:
-    """The class of diffusers with that name; None where it is of elsewhere, or needs a library that is missing.
-
-    Raises:
-        ModelError: diffusers has something else under that name.
-    """
-    import diffusers
-
-    try:
-        found = getattr(diffusers, name, None)
-    except (ImportError, RuntimeError):
-        return None
-    if found is None:
-        return None
-    if not (isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)):
-        raise ModelError(f"{name}, the _class_name of model_index.json, is no class of a pipeline")
-    return found
 
 
 def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> dict[str, Any]:
@@ -335,10 +287,11 @@ def apply_settings(pipe: Any, settings: LoadSettings, device: torch.device) -> d
     for part in getattr(pipe, "components", {}).values():
         if isinstance(part, torch.nn.Module):
             part.eval()
-    if settings.offload == "model":
-        pipe.enable_model_cpu_offload(device=device)
-    elif settings.offload == "sequential":
-        pipe.enable_sequential_cpu_offload(device=device)
-    elif getattr(pipe, "hf_device_map", None) is None:
-        pipe.to(device)
+    with foreign(f"moving {type(pipe).__name__} to {device}"):
+        if settings.offload == "model":
+            pipe.enable_model_cpu_offload(device=device)
+        elif settings.offload == "sequential":
+            pipe.enable_sequential_cpu_offload(device=device)
+        elif getattr(pipe, "hf_device_map", None) is None:
+            pipe.to(device)
     return replaced

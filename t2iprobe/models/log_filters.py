@@ -8,7 +8,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 LIBRARIES = ("diffusers", "transformers")
@@ -141,3 +141,33 @@ def noted() -> Iterator[list[str]]:
     finally:
         for logger in loggers:
             logger.removeHandler(listener)
+
+
+@contextmanager
+def overheard() -> Iterator[list[str]]:
+    """What is logged by the two libraries, and warned of by any, while the block is open; none of it is printed.
+
+    Warnings of Python are in the list once the block has ended.
+    """
+    texts: list[str] = []
+    with ExitStack() as stack:
+        warned = stack.enter_context(warnings.catch_warnings(record=True))
+        for library in LIBRARIES:
+            stack.enter_context(_only_kept(logging.getLogger(library), texts))
+        yield texts
+    texts += [str(warning.message) for warning in warned or []]
+
+
+@contextmanager
+def _only_kept(logger: logging.Logger, texts: list[str]) -> Iterator[None]:
+    """Put what a logger says into a list instead of printing it, while the block is open."""
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]
+    level, propagate, handlers = logger.level, logger.propagate, logger.handlers
+    logger.handlers, logger.propagate = [listener], False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

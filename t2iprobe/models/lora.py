@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import MissingExtra, ModelError, first_line
-from t2iprobe.models.complaints import complaints
+from t2iprobe.models.foreign import ForeignError, foreign
+from t2iprobe.models.log_filters import overheard
 from t2iprobe.models.model import timestep_name
 from t2iprobe.models.single_file import header
-
-_LOAD_ERRORS = (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def lora_file(path: Path) -> Path:
@@ -42,12 +41,12 @@ def load_lora(pipe: Any, path: Path) -> None:
     if not hasattr(pipe, "load_lora_weights"):
         raise ModelError(f"{name} takes no LoRA; leave --lora out")
     file = lora_file(path)
-    with complaints() as heard:
-        try:
+    try:
+        with overheard() as logged, foreign(f"{name}.load_lora_weights"):
             pipe.load_lora_weights(str(file.parent), weight_name=file.name)
-        except _LOAD_ERRORS as error:
-            raise _refusal(file, name, error) from error
-    unexpected = [line for line in heard if "unexpected keys" in line]
+    except ForeignError as failure:
+        raise _refusal(file, name, failure.error) from failure
+    unexpected = [line for line in logged if "unexpected keys" in line]
     if unexpected:
         first = unexpected[0].partition("model: ")[2].partition(",")[0].strip(" .")
         raise ModelError(

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import nn
 
-from t2iprobe.errors import ModelError
+from t2iprobe.models.arguments import call_names
+from t2iprobe.models.cards import Card
 from t2iprobe.models.hooks import find_module, unwrap
-from t2iprobe.models.kinds import call_parameters, refusal
 from t2iprobe.models.schedulers import put_scheduler
 from t2iprobe.models.sites import denoiser_blocks
 
@@ -96,7 +96,7 @@ class Model:
     pipe: Any
     call: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
-    card: dict[str, Any] | None = None
+    card: Card | None = None
     given: dict[str, str] = field(default_factory=dict)
     unset: dict[str, Any] = field(default_factory=dict)
     calibration: object | None = None
@@ -216,19 +216,3 @@ class Model:
 
 def _vocabulary(tokenizer: Any) -> int:
     return len(tokenizer) if hasattr(tokenizer, "__len__") else 0
-
-
-def call_names(pipeline: type) -> list[str]:
-    """The parameter names of the call of a pipeline's class."""
-    return list(call_parameters(pipeline))
-
-
-def check_takes_prompt(pipeline: type, name: str) -> None:
-    """Refuse pipelines that do not make an image from a text alone, as far as the signature of their class tells.
-
-    Raises:
-        ModelError: no prompt, an image is needed, or the output is a video, sound or something else.
-    """
-    why = refusal(pipeline)
-    if why is not None:
-        raise ModelError(f"{name}: {pipeline.__name__} {why}; use a text-to-image checkpoint")

@@ -4,6 +4,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from t2iprobe.errors import ConfigError, MissingExtra, first_line
+from t2iprobe.models.classes import library_class
+from t2iprobe.models.foreign import ForeignError, foreign, missing_library
 
 
 def change_scheduler(pipe: Any, name: str) -> Any:
@@ -22,14 +24,16 @@ def change_scheduler(pipe: Any, name: str) -> Any:
         )
     kind = _scheduler_class(name)
     try:
-        new = kind.from_config(pipe.scheduler.config)
-    except ImportError as error:
-        raise MissingExtra(first_line(error, 300)) from error
-    except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        with foreign(f"{name}.from_config"):
+            new = kind.from_config(pipe.scheduler.config)
+    except ForeignError as failure:
+        library = missing_library(failure.error)
+        if library:
+            raise MissingExtra(f"--scheduler {name} needs {library}; pip install it") from failure
         raise ConfigError(
             f"--scheduler {name} cannot take over the settings of {type(pipe.scheduler).__name__}:"
-            f" {first_line(error)}; use one of the same kind, or leave it out"
-        ) from error
+            f" {first_line(failure.error)}; use one of the same kind, or leave it out"
+        ) from failure
     return put_scheduler(pipe, new)
 
 
@@ -54,9 +58,9 @@ def _scheduler_class(name: str) -> Any:
     """
     import diffusers
 
-    kind = getattr(diffusers, name, None) if name.isidentifier() else None
+    kind: Any = library_class("diffusers", name)
     if name.endswith("Scheduler") and getattr(kind, "_backends", None):
-        raise MissingExtra(f"--scheduler {name} needs {', '.join(kind._backends)}; pip install it")  # type: ignore[union-attr]
+        raise MissingExtra(f"--scheduler {name} needs {', '.join(kind._backends)}; pip install it")
     if kind is None or not hasattr(kind, "set_timesteps"):
         known = [n for n in dir(diffusers) if n.endswith("Scheduler")]
         near = _near(name, known)

@@ -102,3 +102,17 @@ def _check_guidance(typed: str, scale: float) -> None:
         raise ConfigError(f"{typed}: must be a finite number")
     if scale < 0:
         raise ConfigError(f"{typed}: must be 0 or more; 1 or less is no guidance in most pipelines")
+
+
+WEIGHTS_ONLY = ("variant", "dtype", "device", "offload", "vae_tiling", "lora", "single_file")
+"""What says which weights are loaded and how: nothing where none are."""
+
+
+def weights_settings(settings: LoadSettings) -> list[str]:
+    """The options among `WEIGHTS_ONLY` that differ from their defaults, as they are typed."""
+    plain = LoadSettings()
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in WEIGHTS_ONLY
+        if getattr(settings, name) != getattr(plain, name)
+    ]

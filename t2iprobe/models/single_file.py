@@ -13,17 +13,15 @@ from typing import Any
 import torch
 
 from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.complaints import complaints
+from t2iprobe.models.classes import library_class, module_classes
+from t2iprobe.models.foreign import ForeignError, foreign, is_out_of_memory, out_of_memory
 from t2iprobe.models.hub import missing_files
-from t2iprobe.models.jsonfile import is_component
+from t2iprobe.models.log_filters import overheard
 from t2iprobe.models.model import TIMESTEP_NAMES
-from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
 # Where the original layouts keep a codec, and what marks weights that need a number kept beside them to be read.
 _CODEC_PREFIXES = ("first_stage_model.", "vae.")
 _SCALE_SUFFIXES = ("scale_weight", "weight_scale", "scaled_fp8", ".absmax", ".quant_map")
-
-_LOAD_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 def header(file: Path) -> dict[str, torch.Size]:
@@ -116,26 +114,6 @@ def parts_in(file: Path, index: Mapping[str, Any]) -> dict[str, type]:
     return {name: kind for name, kind in module_classes(index).items() if _holds(kind, shapes)}
 
 
-def module_classes(index: Mapping[str, Any]) -> dict[str, type]:
-    """The classes of the components that a pipeline takes from diffusers and transformers."""
-    found = {name: component_class(entry) for name, entry in index.items()}
-    return {
-        name: kind for name, kind in found.items() if kind and issubclass(kind, torch.nn.Module)
-    }
-
-
-def component_class(entry: Any) -> type | None:
-    """The class that an entry of model_index.json names in one of the two libraries; None for any other."""
-    import diffusers
-    import transformers
-
-    libraries = {"diffusers": diffusers, "transformers": transformers}
-    if not is_component(entry) or entry[0] not in libraries:
-        return None
-    kind = getattr(libraries[entry[0]], entry[1], None)
-    return kind if isinstance(kind, type) else None
-
-
 def _is_denoiser(kind: type) -> bool:
     return bool(set(TIMESTEP_NAMES) & set(inspect.signature(kind.forward).parameters))  # type: ignore[attr-defined]
 
@@ -179,20 +157,20 @@ def load_parts(
     parts: dict[str, Any] = _left_out(file, folder, index, kinds)
     for name in sorted(kinds, key=lambda name: not _is_denoiser(kinds[name])):
         kind = kinds[name]
-        with complaints() as heard:
-            try:
+        try:
+            with overheard() as logged:
                 parts[name] = _load(name, kind, weights, folder, dtype)
-            except _errors() as error:
-                if is_out_of_memory(error):
-                    doing = f"loading {file}"
-                    raise out_of_memory(doing, "cpu", str(dtype).removeprefix("torch.")) from error
-                why = first_line(error, 160)
-                raise ModelError(_does_not_fit(file, folder, name, why)) from error
+        except ForeignError as failure:
+            if is_out_of_memory(failure):
+                doing = f"loading {file}"
+                raise out_of_memory(doing, "cpu", str(dtype).removeprefix("torch.")) from failure
+            why = first_line(failure.error, 160)
+            raise ModelError(_does_not_fit(file, folder, name, why)) from failure
         missing = [key for key, weight in parts[name].named_parameters() if weight.is_meta]
         if missing:
             why = f"{len(missing)} weights are not in the file, such as {missing[0]}"
             raise ModelError(_does_not_fit(file, folder, name, why))
-        if any("were not used" in line for line in heard):
+        if any("were not used" in line for line in logged):
             raise ModelError(_does_not_fit(file, folder, name, "the file holds weights beyond it"))
     return parts
 
@@ -201,11 +179,8 @@ def _left_out(
     file: Path, folder: Path, index: Mapping[str, Any], held: Collection[str]
 ) -> dict[str, None]:
     """Components of which neither the file nor the folder has weights, as long as the pipeline can do without them."""
-    import diffusers
-
-    optional = getattr(
-        getattr(diffusers, str(index["_class_name"]), None), "_optional_components", ()
-    )
+    pipeline = library_class("diffusers", str(index["_class_name"]))
+    optional = getattr(pipeline, "_optional_components", ())
     lacking = dict.fromkeys(entry.split("/")[0] for entry in missing_files(folder))
     needed = [name for name in lacking if name not in held and name not in optional]
     if needed:
@@ -213,12 +188,6 @@ def _left_out(
             f"neither {file} nor {folder} has weights of {', '.join(needed)}; give as --model a folder with them"
         )
     return dict.fromkeys(name for name in lacking if name not in held)
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    from diffusers.loaders.single_file_utils import SingleFileComponentError
-
-    return (*_LOAD_ERRORS, SingleFileComponentError, OSError)
 
 
 def _does_not_fit(file: Path, folder: Path, name: str, why: str) -> str:
@@ -231,29 +200,23 @@ def _load(
     name: str, kind: Any, weights: Mapping[str, torch.Tensor], folder: Path, dtype: torch.dtype
 ) -> Any:
     """One component. The conversions of diffusers take entries out of the mapping they get, so each has a copy."""
+    from accelerate import init_empty_weights
     from diffusers import ModelMixin
     from diffusers.loaders import single_file_utils as utils
 
-    given = {"config": str(folder), "subfolder": name, "torch_dtype": dtype}
-    if hasattr(kind, "from_single_file"):
-        return kind.from_single_file(dict(weights), local_files_only=True, **given)
-    if issubclass(kind, ModelMixin):
-        return _load_own_layout(kind, weights, folder / name, dtype)
-    make = (
-        utils.create_diffusers_t5_model_from_checkpoint
-        if "T5" in kind.__name__
-        else utils.create_diffusers_clip_model_from_ldm
-    )
-    return make(kind, checkpoint=dict(weights), local_files_only=True, **given)
-
-
-def _load_own_layout(
-    kind: Any, weights: Mapping[str, torch.Tensor], folder: Path, dtype: torch.dtype
-) -> Any:
-    """A component whose class diffusers reads in its own layout alone."""
-    from accelerate import init_empty_weights
-
-    with init_empty_weights():
-        module = kind.from_config(kind.load_config(folder))
-    module.load_state_dict(weights, assign=True)
-    return module.to(dtype).eval()
+    config = {"config": str(folder), "subfolder": name, "torch_dtype": dtype}
+    with foreign(f"{kind.__name__} from a single file"):
+        if hasattr(kind, "from_single_file"):
+            return kind.from_single_file(dict(weights), local_files_only=True, **config)
+        if not issubclass(kind, ModelMixin):
+            make = (
+                utils.create_diffusers_t5_model_from_checkpoint
+                if "T5" in kind.__name__
+                else utils.create_diffusers_clip_model_from_ldm
+            )
+            return make(kind, checkpoint=dict(weights), local_files_only=True, **config)
+        # Its class is read in diffusers' own layout alone.
+        with init_empty_weights():
+            module = kind.from_config(kind.load_config(folder / name))
+        module.load_state_dict(weights, assign=True)
+        return module.to(dtype).eval()

@@ -176,7 +176,9 @@ def _write(folder: RunFolder, drawn: RunTasks, part: RunTasks, pieces: list[Piec
 def _remember_model(folder: RunFolder, model: Model) -> None:
     """Write what was loaded into run.json, or refuse a checkpoint that is not the one the run began with."""
     card = (
-        None if model.card is None else {k: v for k, v in model.card.items() if k != "scene_counts"}
+        None
+        if model.card is None
+        else {k: v for k, v in model.card.content.items() if k != "scene_counts"}
     )
     found: dict[str, Any] = {
         "name": model.name,

@@ -13,11 +13,10 @@ from t2iprobe.activations.generate import ImageRequest, generate
 from t2iprobe.activations.plan import plan_capture
 from t2iprobe.errors import ConfigError, MissingExtra, ModelError, T2IProbeError, first_line
 from t2iprobe.models.failures import explain, guilty_settings
-from t2iprobe.models.foreign import ForeignError
+from t2iprobe.models.foreign import ForeignError, is_out_of_memory, out_of_memory
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.model import Model
 from t2iprobe.models.settings import LoadSettings
-from t2iprobe.models.shortage import is_out_of_memory, out_of_memory
 
 Folder = Callable[[str], Path]
 Load = Callable[[str], Any]

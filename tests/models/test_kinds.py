@@ -10,8 +10,7 @@ import matrix
 import pytest
 
 from t2iprobe.errors import ModelError
-from t2iprobe.models.kinds import call_parameters, refusal
-from t2iprobe.models.model import check_takes_prompt
+from t2iprobe.models.arguments import call_parameters, check_takes_prompt, refusal
 
 
 @dataclass

@@ -225,7 +225,7 @@ OF_WEIGHTS: dict[str, tuple[Change, str]] = {
     "a cut list of shards": (shards(text(SHARDS, "{")), f"{SHARDS}, line 1: not JSON"),
     "a list of shards of nothing": (shards(text(SHARDS, "{}")), f"{SHARDS} lists no shards"),
     "no list but a list": (shards(text(SHARDS, "[]")), f"{SHARDS} holds no settings"),
-    "junk for torch.load": (pickled(UNET, b"junk" * 99), "its unet (UNet2DConditionModel) cannot"),
+    "junk for torch.load": (pickled(UNET, b"junk" * 99), f"{UNET}.bin is no file of tensors"),
     "one part as a variant": (
         moved(f"{UNET}.safetensors", f"{UNET}.fp16.safetensors"),
         "saved as variant fp16; pass --variant fp16",
@@ -236,9 +236,9 @@ OF_WEIGHTS: dict[str, tuple[Change, str]] = {
     ),
     "a config that is none": (
         edit("unet/config.json", block_out_channels=[7]),
-        "its unet (UNet2DConditionModel) cannot be loaded: Must provide the same number",
+        "its unet (UNet2DConditionModel) cannot be made from its files: Must provide the same number",
     ),
-    "an unknown class": (edit(INDEX, unet=["diffusers", "Nope"]), "has no class `Nope`"),
+    "an unknown class": (edit(INDEX, unet=["diffusers", "Nope"]), "diffusers has no class Nope"),
 }
 """What is told when the weights are read."""
 
@@ -275,7 +275,7 @@ def test_a_pickle_of_code_does_not_run(
 
     folder = copied(tiny_folder("sd15"), tmp_path / "code")
     pickled(UNET, pickle.dumps(Code()))(folder)
-    assert "its unet" in refused(capfd, "doctor", folder, tmp_path / "run")
+    assert f"{UNET}.bin is no file of" in refused(capfd, "doctor", folder, tmp_path / "run")
     assert not (tmp_path / "ran").exists()
 
 

@@ -10,8 +10,7 @@ import tiny
 
 from t2iprobe.cli.main import main
 from t2iprobe.errors import ConfigError
-from t2iprobe.models.meant import WEIGHTS_ONLY
-from t2iprobe.models.settings import LoadSettings
+from t2iprobe.models.settings import WEIGHTS_ONLY, LoadSettings
 from t2iprobe.runs.config import RunConfig, check_same, resolved
 
 Folder = Callable[[str], Path]

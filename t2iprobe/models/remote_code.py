@@ -1,4 +1,4 @@
-"""Python code that a checkpoint brings: which file of it is missing, and in which line one fails."""
+"""Python code that a checkpoint brings: refused unless it is trusted, and named with file and line where it fails."""
 
 import importlib.util
 import traceback
@@ -8,11 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import ModelError, first_line
-from t2iprobe.models.jsonfile import is_component
+from t2iprobe.models.index import is_component
+
+
+def check_trust(name: str, folder: Path, index: Mapping[str, Any], trusted: bool) -> None:
+    """Refuse a folder with untrusted Python code: diffusers 0.36 runs that of a local folder unasked.
+
+    Args:
+        name: what the user called the checkpoint.
+        folder: of the pipeline. Of a hub repository code is fetched for those who trust it only; that of the pipeline
+            is then told by the index alone.
+        index: its model_index.json, in which a class is a pair of a module and a name.
+        trusted: whether code of the checkpoint may run.
+
+    Raises:
+        ModelError: it brings code; one line names a file.
+    """
+    if trusted:
+        return
+    for key, value in index.items():
+        if not isinstance(value, list) or not value or not isinstance(value[0], str):
+            continue
+        of_pipeline = key == "_class_name"
+        file = (folder if of_pipeline else folder / key) / f"{value[0]}.py"
+        if of_pipeline or file.is_file():
+            raise ModelError(
+                f"{name}: it brings Python code of its own ({file.relative_to(folder)}); read it, then pass"
+                " --trust-remote-code"
+            )
 
 
 @contextmanager
-def own_code(name: str, folder: Path) -> Iterator[None]:
+def remote_code(name: str, folder: Path) -> Iterator[None]:
     """Turn what code of a checkpoint does to the whole program into a line that names it.
 
     Args:
@@ -38,8 +65,7 @@ def own_code(name: str, folder: Path) -> Iterator[None]:
 
 def failed_in_code(folder: Path, error: BaseException) -> str | None:
     """What code of the checkpoint raised, with its file and line; None where a library raised it."""
-    frames = traceback.extract_tb(error.__traceback__)[-1:]
-    at = _place(folder, frames)
+    at = _place(folder, traceback.extract_tb(error.__traceback__)[-1:])
     return f"{at}: {first_line(error, 300)}" if at else None
 
 
@@ -53,13 +79,13 @@ def missing_code(folder: Path, index: Mapping[str, Any]) -> str | None:
     for key, value in index.items():
         if not is_component(value) or value[0] is None:
             continue
-        module, own = str(value[0]), key == "_class_name"
+        module, of_pipeline = str(value[0]), key == "_class_name"
         library = module.partition(".")[0]
         known = hasattr(diffusers.pipelines, module) or (
             library and importlib.util.find_spec(library)
         )
-        file = Path("" if own else key, f"{module}.py")
-        if (own or not known) and not (folder / file).is_file():
+        file = Path("" if of_pipeline else key, f"{module}.py")
+        if (of_pipeline or not known) and not (folder / file).is_file():
             return str(file)
     return None
 
