@@ -1,7 +1,8 @@
 """What is wrong with a pipeline folder: checked before it is loaded, or once loading has failed, in its own files."""
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from t2iprobe.models.foreign import ForeignError, foreign, missing_library
 from t2iprobe.models.hub import missing_files
 from t2iprobe.models.identity import quantisation
 from t2iprobe.models.index import components, is_component, no_component, read_mapping
+from t2iprobe.models.log_filters import overheard
 from t2iprobe.models.remote_code import failed_in_code, missing_code
 from t2iprobe.models.settings import LoadSettings
 from t2iprobe.models.single_file import header
@@ -236,8 +238,9 @@ def explain_loading(
         return MissingExtra(
             f"{name} needs {library}, which is not installed; pip install {library}"
         )
-    reasons = _reasons(folder, index, settings, error)
-    return ModelError(f"{name}: {failed or next(reasons)}")
+    with overheard():
+        reason = failed or next(_reasons(folder, index, settings, error))
+    return ModelError(f"{name}: {reason}")
 
 
 def _reasons(
@@ -319,20 +322,21 @@ def _other_variant(folder: Path, settings: LoadSettings) -> Iterator[str]:
 def _faulty(place: Path, library: str, kind_name: str, versions: str) -> Iterator[str]:
     """What is wrong with a component: it is made alone, a module without its weights, and compared with its files."""
     part = f"its {place.name} ({kind_name})"
+    kind = component_class(place, library, kind_name)
+    if kind is None:
+        yield f"{library} has no class {kind_name}, which {place.name} is of{versions}"
+        return
+    config_file, make = _maker(kind, place)
+    config = read_mapping(config_file) if config_file.is_file() else {}
     try:
-        kind: Any = component_class(place, library, kind_name)
-        if kind is None:
-            yield f"{library} has no class {kind_name}, which {place.name} is of{versions}"
-            return
-        with foreign(f"{kind_name} of {place.name}"), torch.device("meta"):
-            if not issubclass(kind, nn.Module):
-                made = kind.from_pretrained(place, local_files_only=True)
-            elif hasattr(kind, "config_class") and hasattr(kind.config_class, "from_pretrained"):
-                made = kind(kind.config_class.from_pretrained(place))
-            else:
-                made = kind.from_config(kind.load_config(place))
+        made = make(config)
     except ForeignError as failure:
-        yield f"{part} cannot be made from its files: {first_line(failure.error, 300)}; {AGAIN}"
+        guilty = next((key for key in config if _can_be_made(make, config, key)), None)
+        why = first_line(failure.error, 300)
+        if guilty is not None:
+            value = json.dumps(config[guilty])[:60]
+            why = f"{guilty} in its {config_file.name} is {value}, without which it can be made: {why}"
+        yield f"{part} cannot be made from its files: {why}; {AGAIN}"
         return
     if not isinstance(made, nn.Module):
         return
@@ -343,6 +347,31 @@ def _faulty(place: Path, library: str, kind_name: str, versions: str) -> Iterato
             sizes = f"{_numbers(shapes[0])} in the file, {_numbers(tensor.shape)} by the config"
             yield f"{part}: the size of {key} is not what its config tells ({sizes}); {AGAIN}"
             return
+
+
+def _maker(kind: Any, place: Path) -> tuple[Path, Callable[[Mapping[str, Any]], Any]]:
+    """The config of a component, and what makes one of such settings: modules without weights, the rest whole."""
+
+    def make(config: Mapping[str, Any]) -> Any:
+        with foreign(f"making {kind.__name__}"), torch.device("meta"):
+            if hasattr(kind, "from_config") and hasattr(kind, "config_name"):
+                return kind.from_config(dict(config))
+            if issubclass(kind, nn.Module) and hasattr(kind, "config_class"):
+                return kind(kind.config_class.from_dict(dict(config)))
+            return kind.from_pretrained(place, local_files_only=True)
+
+    return place / str(getattr(kind, "config_name", "config.json")), make
+
+
+def _can_be_made(
+    make: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any], without: str
+) -> bool:
+    """Whether a component can be made when one setting of its config is the default of its class."""
+    try:
+        make({key: value for key, value in config.items() if key != without})
+    except ForeignError:
+        return False
+    return True
 
 
 def _numbers(shape: torch.Size) -> str:
