@@ -164,7 +164,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights cut": (half(WEIGHTS), f"{WEIGHTS} is cut off"),
     "weights empty": (put(WEIGHTS, ""), f"{WEIGHTS} is not in the safetensors format"),
     "weights gone": (lambda f: (f / WEIGHTS).unlink(), "house/*.safetensors is missing"),
-    "another width": (put("house/config.json", '{"width": 24}'), "(16 in the file, 24 by"),
+    "another width": (
+        put("house/config.json", '{"width": 24}'),
+        "(16, 48 in the file, 24, 48 by the config)",
+    ),
     "tokenizer cut": (half("tokenizer/tokenizer.json"), "tokenizer/tokenizer.json, line "),
     "code gone": (lambda f: (f / "house/net.py").unlink(), "house/net.py, Python code of its own"),
     "pipeline gone": (

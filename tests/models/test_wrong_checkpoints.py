@@ -206,7 +206,7 @@ EVERYWHERE: dict[str, tuple[Change, str]] = {
     ),
     "too few training steps": (
         edit("scheduler/scheduler_config.json", num_train_timesteps=1),
-        "its parts may not belong together",
+        "can only handle maximal 1 timesteps",
     ),
     "index a folder": (as_folder(INDEX), f"has no {INDEX}"),
 }
