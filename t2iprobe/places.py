@@ -50,6 +50,12 @@ class Site:
         stream: Any = match["stream"]
         return cls(match["component"], match["path"], stream)
 
+    @classmethod
+    def of_module(cls, module: str, stream: Stream) -> "Site":
+        """The site of a module by its dotted path in the pipeline, as tables have it."""
+        component, _, path = module.partition(".")
+        return cls(component, path, stream)
+
     @property
     def module(self) -> str:
         """Component and path, joined by a dot: where the module is in the pipeline."""

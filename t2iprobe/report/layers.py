@@ -1,10 +1,11 @@
 """R2 by layer, as figures show it: grids of site by step, and the text streams layer by layer."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from t2iprobe.places import Place, Site
 from t2iprobe.report.reading import RunData, pick
 
 T = TypeVar("T")
@@ -24,13 +25,24 @@ CODING_ORDER = ("scene", "slot", "presence", "binding")
 
 @dataclass(frozen=True)
 class Headline:
-    """The site that was chosen before looking, its coding, and the site the other half of the folds chose."""
+    """Where the headline coding is read.
 
-    site: str | None
-    step: int | None
+    Attributes:
+        place: chosen before looking; None where none could be.
+        pooling: the pooling that figures show: that of the place, or the first one that was probed.
+        coding: the headline coding.
+        other: the place that the other half of the folds chose; None where it is the same.
+    """
+
+    place: Place | None
     pooling: str | None
     coding: str
-    other: tuple[str, int, str] | None = None
+    other: Place | None = None
+
+    @property
+    def step(self) -> int | None:
+        """The step of the place."""
+        return self.place.step if self.place else None
 
 
 @dataclass(frozen=True)
@@ -62,20 +74,20 @@ class TextLine:
 
 
 def headline(run: RunData) -> Headline:
-    """The headline site of a run; its pooling falls back to the first one that was probed there."""
-    found = pick(run.summary, "decodability", "headline") or {}
+    """The headline site of a run."""
+    chosen = pick(run.summary, "decodability", "headline") or {}
     coding = pick(run.summary, "decodability", "coding") or run.correlation.get("coding") or "scene"
-    site, step, pooling = found.get("site"), found.get("step"), found.get("pooling")
-    if pooling is None:
-        here = [
-            row.pooling for row in run.probes if row.stream == "image" and site in (None, row.site)
-        ]
-        pooling = here[0] if here else None
-    other = found.get("other")
-    second = (other["site"], other["step"], other["pooling"]) if other else None
-    return Headline(
-        site, step, pooling, coding, second if second != (site, step, pooling) else None
-    )
+    probed = (row.pooling for row in run.probes if row.stream == "image")
+    if chosen.get("site") is None:
+        return Headline(None, next(probed, None), coding)
+    place, other = _image_place(chosen), chosen.get("other")
+    second = _image_place(other) if other else None
+    return Headline(place, place.pooling, coding, second if second != place else None)
+
+
+def _image_place(columns: Mapping[str, Any]) -> Place:
+    site = Site.of_module(columns["site"], "image")
+    return Place(site, columns["pooling"], columns["step"])
 
 
 def codings(run: RunData, first: str) -> list[str]:
@@ -113,10 +125,12 @@ def heat_grid(run: RunData, coding: str, constituent: str, at: Headline) -> Heat
     sites = by_depth((row.site for row in rows), run.running_order)
     table = {(row.site, row.step): row.r2 for row in rows}
 
-    def cell(place: tuple[str | None, int | None, str | None] | None) -> tuple[int, int] | None:
-        if coding != at.coding or place is None or place[0] not in sites or place[1] not in steps:
+    def cell(place: Place | None) -> tuple[int, int] | None:
+        if coding != at.coding or place is None or place.pooling != at.pooling:
             return None
-        return (sites.index(place[0]), steps.index(place[1])) if place[2] == at.pooling else None
+        if place.site.module not in sites or place.step not in steps:
+            return None
+        return sites.index(place.site.module), steps.index(place.step)
 
     return HeatGrid(
         coding=coding,
@@ -125,7 +139,7 @@ def heat_grid(run: RunData, coding: str, constituent: str, at: Headline) -> Heat
         steps=steps,
         timesteps={row.step: row.timestep for row in rows if row.step is not None},
         values=tuple(tuple(table.get((site, step)) for step in steps) for site in sites),
-        marked=cell((at.site, at.step, at.pooling)),
+        marked=cell(at.place),
         other=cell(at.other),
     )
 
