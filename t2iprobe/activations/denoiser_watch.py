@@ -17,10 +17,8 @@ from t2iprobe.activations.pooling import (
     text_rows,
     text_weights,
 )
-from t2iprobe.calibration.denoisers import image_grid
-from t2iprobe.calibration.outputs import pick
+from t2iprobe.calibration.result import Reading, image_grid, pick
 from t2iprobe.calibration.rows import conditional_rows
-from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.tokens import Segment
 from t2iprobe.calibration.trace import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.errors import SiteError

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from t2iprobe.activations.pooled_values import PooledValues, pool_tokens
 from t2iprobe.activations.pooling import text_rows, text_weights
-from t2iprobe.calibration.outputs import pick
-from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.result import Reading, pick
 from t2iprobe.calibration.tokens import PromptTokens, Span, TokenReader
 from t2iprobe.places import Site
 

@@ -12,7 +12,7 @@ from t2iprobe import seeding
 from t2iprobe.activations.pictures import pictures
 from t2iprobe.activations.plan import CapturePlan
 from t2iprobe.activations.recorder import BatchRecorder
-from t2iprobe.calibration.calibrate import Calibration
+from t2iprobe.calibration.result import Calibration
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calling import call_pipeline

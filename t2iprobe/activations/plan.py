@@ -12,7 +12,8 @@ from t2iprobe.activations.pooling import (
     split_poolings,
     text_names,
 )
-from t2iprobe.calibration.calibrate import Calibration, calibrate
+from t2iprobe.calibration.calibrate import calibrate
+from t2iprobe.calibration.result import Calibration
 from t2iprobe.calibration.schedule import step_timesteps
 from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.hooks import is_compiled, unwrap

@@ -11,7 +11,7 @@ from t2iprobe.activations.encoder_watch import BatchTexts, EncoderWatch
 from t2iprobe.activations.plan import CapturePlan
 from t2iprobe.activations.pooled_values import PooledValues
 from t2iprobe.activations.pooling import text_names
-from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.result import Reading
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import SiteError
 from t2iprobe.models.hooks import Before, HookSet

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.result import Reading
 from t2iprobe.calibration.trace import Event
 from t2iprobe.models.arguments import IMAGE_FIELDS
 from t2iprobe.models.calling import field_of

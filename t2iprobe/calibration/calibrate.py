@@ -8,17 +8,16 @@ scale.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from t2iprobe.calibration.batches import images_differ
-from t2iprobe.calibration.denoisers import Denoiser, calibrate_denoiser, conditional_states
+from t2iprobe.calibration.denoisers import calibrate_denoiser, conditional_states
 from t2iprobe.calibration.lengths import may_move, moves_with_length
 from t2iprobe.calibration.passes import passes_told
+from t2iprobe.calibration.result import ALL, Calibration, Denoiser, Encoder, Evidence, Reading
 from t2iprobe.calibration.rows import check_order, conditional_rows
 from t2iprobe.calibration.schedule import Run, conditional_schedules, step_timesteps
-from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.tokens import Segment, match_segments
 from t2iprobe.calibration.trace import Call, EncoderPass, Trace, as_tokens, turn_states
 from t2iprobe.calibration.trial import SHORT_STEPS, image_size, rehearse, short_calls
@@ -26,39 +25,6 @@ from t2iprobe.errors import SiteError
 from t2iprobe.models.calling import asked_steps, images_of
 from t2iprobe.models.model import Model
 from t2iprobe.places import CONDITIONING
-
-
-@dataclass
-class Encoder:
-    """What calibration found about one text encoder.
-
-    Attributes:
-        embedding: path of the token embedding.
-        n_tokens: tokens it was given for one prompt, pads included.
-        readings: how its layers and its final norm are read.
-    """
-
-    embedding: str
-    n_tokens: int
-    readings: dict[str, Reading]
-
-
-@dataclass
-class Calibration:
-    """Everything found about a model.
-
-    Attributes:
-        notes: sentences for the user.
-        max_batch: 1 where several prompts at once fail, or are read otherwise than alone; None without a limit.
-        unused: text encoders that were not called; some are for what stands in quotation marks.
-    """
-
-    denoisers: dict[str, Denoiser]
-    encoders: dict[str, Encoder]
-    max_batch: int | None
-    image_size: tuple[int, int]
-    notes: list[str]
-    unused: tuple[str, ...] = ()
 
 
 def calibrate(model: Model) -> Calibration:
@@ -247,9 +213,9 @@ def _calibrate_encoder(own: EncoderPass) -> tuple[Encoder, list[str]]:
             if len(one.shape) == 3 and n_tokens in one.shape[:2]:
                 axis = 0 if one.shape[1] == n_tokens else 1
                 target = norms if "norm" in event.class_name.lower() else readings
-                target.setdefault(
-                    event.path, Reading(name, axis, (None, None), (n_tokens, one.shape[-1]))
-                )
+                evidence = Evidence(f"has a position for each of the {n_tokens} tokens")
+                shape = (n_tokens, one.shape[-1])
+                target.setdefault(event.path, Reading(name, axis, ALL, shape, evidence=evidence))
                 whole.append(event)
                 break
     readings |= dict(list(norms.items())[-1:])

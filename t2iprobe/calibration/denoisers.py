@@ -1,7 +1,7 @@
 """What one denoiser does with a prompt, from what it was given and what its sites saw in a few short calls."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -16,7 +16,6 @@ from t2iprobe.calibration.grid import (
     denoised_name,
     grows,
     image_counts,
-    rectangle,
     text_count,
 )
 from t2iprobe.calibration.passes import in_order, last_passes, named, numbered, passes_told
@@ -27,6 +26,7 @@ from t2iprobe.calibration.replay import (
     disturbed_quarter,
     disturbed_text,
 )
+from t2iprobe.calibration.result import ALL, Denoiser, Evidence
 from t2iprobe.calibration.rows import (
     check_order,
     conditional_rows,
@@ -38,48 +38,12 @@ from t2iprobe.calibration.rows import (
     same_print,
     same_text,
 )
-from t2iprobe.calibration.schedule import ScheduledCall
-from t2iprobe.calibration.streams import ALL, Geometry, Labels, Reading
-from t2iprobe.calibration.tokens import Segment
+from t2iprobe.calibration.streams import Geometry, Labels
 from t2iprobe.calibration.trace import Call, Print, Trace, as_tokens, turn_states
 from t2iprobe.calibration.trial import ShortCalls
 from t2iprobe.errors import SiteError, first_line
 from t2iprobe.models.foreign import ForeignError
-from t2iprobe.places import CONDITIONING, Stream
-
-
-@dataclass
-class Denoiser:
-    """What calibration found about one denoiser.
-
-    Attributes:
-        conditioning: dotted name of the argument that carries the text states.
-        unconditional: samples of text states that do not depend on the prompt: how unconditional rows are known.
-        guidance: in words, how the rows of a step are laid out.
-        schedule: every conditional call of a run; empty until all denoisers are known.
-        n_steps: entries of the schedule, which several denoisers may share.
-        readings: by path and stream, how a site is read.
-        grids: image tokens -> (height, width), for the token counts that occur.
-        segments: where the encoders' tokens are among the text states.
-        states_shape: shape of one prompt's text states; () where it is given none, or token ids in their place.
-        moves_in_batch: a site that reads differently in a batch of texts of different lengths; None where none does.
-        in_order: whether image tokens come row by row, as far as it can be told: pictures that a pipeline has packed
-            itself are taken to.
-        notes: sentences for the user.
-    """
-
-    conditioning: str
-    unconditional: list[Tensor]
-    guidance: str
-    schedule: list[ScheduledCall] = field(default_factory=list)
-    n_steps: int = 0
-    readings: dict[str, dict[Stream, Reading]] = field(default_factory=dict)
-    grids: dict[int, tuple[int, int]] = field(default_factory=dict)
-    segments: list[Segment] = field(default_factory=list)
-    states_shape: tuple[int, ...] = ()
-    moves_in_batch: str | None = None
-    in_order: bool = True
-    notes: list[str] = field(default_factory=list)
+from t2iprobe.places import CONDITIONING
 
 
 def calibrate_denoiser(
@@ -124,6 +88,7 @@ def calibrate_denoiser(
     if pair.both is not None and _other_texts(pair.both.arguments[argument], pair.states(argument)):
         pair = replace(pair, both=None)
         denoiser.moves_in_batch = CONDITIONING
+    denoiser.evidence = _evidence(pair, argument)
     _label(name, denoiser, pair, _geometry(pair, argument, counts, size), short.replays, at)
     joint = [
         path
@@ -159,6 +124,16 @@ class _Pair:
         """Text states of each prompt alone."""
         row = self.layout.index(True)
         return self.one.arguments[argument][row], self.other.arguments[argument][row]
+
+
+def _evidence(pair: _Pair, argument: str) -> Evidence:
+    """Why an argument is the one that carries the text."""
+    one, other = (states.sample for states in pair.states(argument))
+    n = min(len(one), len(other))
+    apart = float((one[:n] - other[:n]).norm() / one[:n].norm().clamp_min(1e-6))
+    return Evidence(
+        f"is another with another prompt (by {apart:.2g} of its length) and the same from step to step"
+    )
 
 
 def _geometry(
@@ -272,16 +247,3 @@ def conditional_states(calls: Sequence[Call], others: Sequence[Call], found: Den
         if any(dependent):
             return as_tokens(calls[index].arguments[found.conditioning][dependent.index(True)])
     raise SiteError("no conditional call in the first step")
-
-
-def image_grid(found: Denoiser, n: int, size: tuple[int, int]) -> tuple[int, int] | None:
-    """(height, width) of n image tokens: from the sizes seen in calibration, else from the shape of the image.
-
-    None where they make no rectangle, or do not come row by row.
-    """
-    if not found.in_order:
-        return None
-    if n in found.grids:
-        return found.grids[n]
-    height, width = rectangle(n, size)
-    return (height, width) if height else None

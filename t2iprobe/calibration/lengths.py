@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from t2iprobe.calibration.batches import disagreement
-from t2iprobe.calibration.denoisers import Denoiser
+from t2iprobe.calibration.result import Denoiser, Reading
 from t2iprobe.calibration.rows import conditional_rows
-from t2iprobe.calibration.streams import Reading
 from t2iprobe.calibration.trace import Call, Trace, Tracer, turn_states
 from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.calling import call_pipeline

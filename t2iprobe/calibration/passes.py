@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.result import Reading
 from t2iprobe.calibration.trace import Event
 from t2iprobe.places import Stream
 

@@ -15,13 +15,11 @@ from torch import Tensor
 from t2iprobe.calibration.grid import rectangle
 from t2iprobe.calibration.maps import channels_last, usual_order
 from t2iprobe.calibration.replay import quarters
+from t2iprobe.calibration.result import ALL, Cut, Evidence, Reading
 from t2iprobe.calibration.trace import Event, Print
 from t2iprobe.places import Stream
 
-Cut = tuple[int | None, int | None]
 Span = tuple[int, int]
-
-ALL: Cut = (None, None)
 
 _MOVED = 1e-5
 """Change of a position, in units of its own length, that rounding stays below: where experts share out the tokens,
@@ -31,49 +29,6 @@ _APART = 3.0
 times as much."""
 _ORDERED = 0.75
 """Share of the tokens that must lie in their quarter. Half of them do in the orders of windows and of curves."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Why a label was given: the rule, and how far the stream moved in the replays, in units of its own length.
-
-    Attributes:
-        rule: in words.
-        text: median change with the text disturbed; None where that was not tried.
-        picture: the same with the picture disturbed.
-    """
-
-    rule: str
-    text: float | None = None
-    picture: float | None = None
-
-    def __str__(self) -> str:
-        if self.text is None or self.picture is None:
-            return self.rule
-        return (
-            f"{self.rule}: moved {self.text:.2g} with the text, {self.picture:.2g} with the picture"
-        )
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a stream is read from a site's output.
-
-    Attributes:
-        item: name of the tensor in the output ("" when the output is a tensor).
-        axis: batch axis.
-        cut: token positions; None for a feature map (rows, channels, height, width).
-        shape: of the stream for one image: (tokens, width) or (channels, height, width).
-        channels_last: whether a feature map has its channels behind height and width.
-        evidence: why it is read so.
-    """
-
-    item: str
-    axis: int
-    cut: Cut | None
-    shape: tuple[int, ...] = ()
-    channels_last: bool = False
-    evidence: Evidence = field(default=Evidence(""), compare=False)
 
 
 @dataclass(frozen=True)
@@ -118,6 +73,12 @@ def change(base: Tensor, other: Tensor) -> Tensor:
     length = torch.linalg.vector_norm(base, dim=-1)
     relative: Tensor = torch.linalg.vector_norm(other - base, dim=-1) / length.clamp_min(1e-6)
     return relative
+
+
+def _typical(changes: Tensor) -> float:
+    """Median change of the positions that moved; 0 where none did."""
+    moved = changes[changes > _MOVED]
+    return float(moved.median()) if len(moved) else 0.0
 
 
 @dataclass
@@ -216,9 +177,7 @@ class Labels:
 
         def label(stream: Stream, cut: Cut, rule: str) -> None:
             part = slice(*cut)
-            evidence = Evidence(
-                rule, float(with_text[part].median()), float(with_picture[part].median())
-            )
+            evidence = Evidence(rule, _typical(with_text[part]), _typical(with_picture[part]))
             shape = (len(range(n)[part]), one.shape[-1])
             labelled[stream] = Reading(name, axis, cut, shape, False, evidence)
 

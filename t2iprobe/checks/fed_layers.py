@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2iprobe.calibration.calibrate import Calibration
-from t2iprobe.calibration.outputs import pick
+from t2iprobe.calibration.result import Calibration, pick
 from t2iprobe.calibration.trace import batched_arguments, bind
 from t2iprobe.calibration.trial import PROMPTS, SHORT_STEPS
 from t2iprobe.models.calling import call_pipeline

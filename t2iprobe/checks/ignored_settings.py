@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from t2iprobe.calibration.calibrate import Calibration
+from t2iprobe.calibration.result import Calibration
 from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.calling import call_pipeline, images_of
 from t2iprobe.models.foreign import ForeignError

@@ -21,7 +21,8 @@ enough: no weight is downloaded or loaded, whatever the size.
 
   t2iprobe inspect shapes-mmdit
   t2iprobe inspect stabilityai/stable-diffusion-3.5-medium --json
-  t2iprobe inspect ./my-checkpoint --trial          the same from calls with the weights of the checkpoint"""
+  t2iprobe inspect ./my-checkpoint --trial          the same from calls with the weights of the checkpoint
+  t2iprobe inspect shapes-mmdit --why transformer.blocks.0     what its streams are told by"""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class InspectConfig(OneModel):
 
     trial: bool = False
     """Load the weights and make the trial calls with them, instead of with stand-ins."""
+    why: str | None = None
+    """Print by what rule and what numbers a site is text or image. Loads the weights and makes the trial calls."""
     json: bool = False
     """Print JSON."""
     images: int = 768
@@ -50,6 +53,9 @@ def main(arguments: list[str]) -> int:
     """Print what is known of a model; 1 where the sites of a denoiser could not be listed."""
     config = parse(InspectConfig, arguments, "inspect", DESCRIPTION)
     local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
+    if config.why is not None:
+        print("\n".join(_reasons(config, config.why)))
+        return 0
     import json
 
     from t2iprobe.checks.inspect import inspect_checkpoint
@@ -62,6 +68,15 @@ def main(arguments: list[str]) -> int:
     else:
         print_inspection(found)
     return 0 if found.lists_denoisers else 1
+
+
+def _reasons(config: InspectConfig, site: str) -> list[str]:
+    """Why a site is read as it is."""
+    from t2iprobe.activations.plan import calibrated
+    from t2iprobe.calibration.result import why
+    from t2iprobe.models.loading import load_model
+
+    return why(calibrated(load_model(config.model, config)), site)
 
 
 def print_inspection(found: "ModelReport") -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.activations.plan import calibrated, plan_capture
 from t2iprobe.calibration.maps import channels_last
+from t2iprobe.calibration.result import why
 from t2iprobe.calibration.trace import fingerprint
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model
@@ -217,6 +218,26 @@ def test_other_tokens_stand_anywhere_in_a_joint_stream(parts: str, template: str
         check_image(batch, truth)
         check_text(batch, truth, colours(model))
     assert calibrated(model).notes == []
+    for streams in calibrated(model).denoisers["painter"].readings.values():
+        image, text = (streams[stream].evidence for stream in ("image", "text"))
+        assert image.picture and image.picture > 0.1 and image.text == 0
+        assert text.text and text.text > 0.1 and text.picture == 0
+
+
+def test_a_label_tells_why() -> None:
+    found = calibrated(made(Row("irt")))
+    image, text = why(found, "painter.trunk.2")
+    assert image.startswith("painter.trunk.2:image: follows the picture: moved 0 with the text, ")
+    assert image.endswith(" with the picture; positions 0 to 16 of the output")
+    assert text.startswith("painter.trunk.2:text: follows the text and not the picture: moved ")
+    assert text.endswith(
+        " with the text, 0 with the picture; positions 19 to the end of the output"
+    )
+    assert why(found, "painter.trunk.2:text") == [text]
+    (given,) = why(found, "painter.conditioning")
+    assert given.startswith("painter.conditioning:text: words is another with another prompt")
+    with pytest.raises(SiteError, match=r"unknown site 'painter.trunk.3'.*painter\.trunk\.2"):
+        why(found, "painter.trunk.3")
 
 
 @pytest.mark.parametrize("parts", ["rit", "tir", "irt"])

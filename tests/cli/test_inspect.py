@@ -22,7 +22,7 @@ from pipelines import full_size
 from rich.console import Console
 from torch import nn
 
-from t2iprobe.calibration.streams import Reading
+from t2iprobe.calibration.result import Reading
 from t2iprobe.checks import inspect as checks_inspect
 from t2iprobe.checks import shortcuts, small
 from t2iprobe.checks import stand_ins as light
