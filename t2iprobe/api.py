@@ -13,17 +13,18 @@ or with a run folder, is raised as a `T2IProbeError`; nothing here ends the inte
 import io
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cached_property
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from t2iprobe.cli.parsing import parse
 from t2iprobe.errors import ConfigError, DataError, unknown
 from t2iprobe.models.settings import LoadSettings
+from t2iprobe.runs import records
 from t2iprobe.runs.budget import Budget
 from t2iprobe.runs.config import RunConfig, flag
 from t2iprobe.runs.folder import RunFolder, read_json
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from t2iprobe.models.model import Model
     from t2iprobe.report.compare import Comparison
     from t2iprobe.report.reading import RunData
+
+Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 
 def run(*, quiet: bool = False, **settings: Any) -> "Run":
@@ -90,6 +93,30 @@ def open_run(path: str | Path) -> "Run":
     return Run(folder.path)
 
 
+COLUMNS = {
+    "tasks": {
+        {"id": "task_id", "values": "value_<constituent>"}.get(name, name): text
+        for name, text in records.meanings(records.TaskRow).items()
+        if name in ("id", "prompt", "values", "scene_id", "fold", "seen")
+    },
+    "scores": records.meanings(records.ScoreRow),
+    "probes": records.meanings(records.ProbeRow),
+    "decodability": records.meanings(records.DecodabilityRow),
+}
+"""Table -> column -> what it holds; null is a missing value of pandas."""
+
+
+def _with_columns(table: str) -> Callable[[Reader], Reader]:
+    """A property's docstring ends with the columns of its table, as the record class says them."""
+
+    def add(reader: Reader) -> Reader:
+        lines = [f"    {name}: {text}" for name, text in COLUMNS[table].items()]
+        reader.__doc__ = "\n".join([reader.__doc__ or "", "", "Columns:", *lines])
+        return reader
+
+    return add
+
+
 @dataclass(frozen=True)
 class Run:
     """One run, read from its folder: tables as pandas, figures as matplotlib.
@@ -109,54 +136,36 @@ class Run:
     path: Path
 
     @cached_property
+    @_with_columns("tasks")
     def tasks(self) -> "pd.DataFrame":
-        """One row a task, in the order of the run.
-
-        Columns: `task_id`; `prompt` exactly as sent; one `value_<constituent>` each; `scene_id`, equal for tasks that
-        describe one scene; `fold` (0, 1 ...); `seen`, how often training showed the scene (a count; missing where the
-        model has no card).
-        """
+        """One row a task, in the order of the run."""
         import pandas as pd
 
-        lines = RunFolder(self.path).read_lines("tasks.jsonl")
-        rows = [
-            {"task_id": line["id"], "prompt": line["prompt"]}
-            | {f"value_{name}": value for name, value in line["values"].items()}
-            | {name: line[name] for name in ("scene_id", "fold", "seen")}
-            for line in lines
+        rows: list[dict[str, Any]] = [
+            {"task_id": task.id, "prompt": task.prompt}
+            | {f"value_{name}": value for name, value in task.values.items()}
+            | {"scene_id": task.scene_id, "fold": task.fold, "seen": task.seen}
+            for task in records.TASKS.read(self.path)
         ]
         return pd.DataFrame(rows).astype({"seen": "Int64"})
 
     @cached_property
+    @_with_columns("scores")
     def scores(self) -> "pd.DataFrame":
-        """One row an image.
-
-        Columns: `task_id`, `image_index`; `outcome` (right, wrong, malformed or unscored); `reason`; one
-        `ok_<constituent>` each (true, false, missing where it cannot be told).
-        """
-        return self._table("scores")
+        """One row an image."""
+        return records.SCORES.frame(self.path)
 
     @cached_property
+    @_with_columns("probes")
     def probes(self) -> "pd.DataFrame":
-        """One row a probe: a place in the model, a coding and a constituent of it ("all" for the whole coding).
-
-        Columns: `site`, `component`, `stream` (image or text), `pooling`; `step` (index into the schedule) and
-        `timestep` (the scheduler's value for it), both missing in text encoders; `coding`, `constituent`; `r2` (1 is
-        perfect, 0 the training mean) and `r2_shuffled` (the same with shuffled labels), held out; `accuracy` and
-        `chance` (shares from 0 to 1); `alpha`, the ridge penalty; `n_images`, `n_tasks`, `n_folds` that it rests on and
-        `n_tasks_cut`, the tasks left out because their prompts were cut; `reason` why a number is missing.
-        """
-        return self._table("probes")
+        """One row a probe: a place in the model, a coding and a constituent of it, "all" for the whole coding."""
+        return records.PROBES.frame(self.path)
 
     @cached_property
+    @_with_columns("decodability")
     def decodability(self) -> "pd.DataFrame":
-        """One row a task, coding and constituent, at the coding's headline site.
-
-        Columns: `task_id`, `coding`, `constituent`; `decodability`, 1 - residual / total; `residual` and `total`,
-        squared errors in units of the one-hot targets, summed over the task's images; the same two with shuffled
-        labels; `n_images`.
-        """
-        return self._table("decodability")
+        """One row a task, coding and constituent, at the coding's headline site."""
+        return records.DECODABILITY.frame(self.path)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -274,18 +283,6 @@ class Run:
 
     def _image_path(self, task_id: str, image_index: int) -> Path:
         return RunFolder(self.path).image(task_id, image_index)
-
-    def _table(self, name: str) -> "pd.DataFrame":
-        import pandas as pd
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        path = self.path / f"{name}.parquet"
-        if not path.is_file():
-            raise DataError(f"{path} does not exist: the stage that writes it has not run yet")
-        # Whole numbers and truth values that may be missing; missing measures stay NaN, as numpy has them.
-        types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-        return parquet.read_table(path).to_pandas(types_mapper=types.get)
 
     def _object(self, name: str) -> dict[str, Any]:
         return dict(read_json(self.path / name))

@@ -5,6 +5,7 @@ import doctest
 import inspect
 import io
 import json
+import re
 import runpy
 import shlex
 import shutil
@@ -138,6 +139,17 @@ def test_tables_are_those_of_the_files(quick: t2iprobe.Run) -> None:
     assert quick.tasks.prompt.tolist() == [line["prompt"] for line in lines]
     assert quick.tasks.value_shape1.tolist() == [line["values"]["shape1"] for line in lines]
     assert quick.tasks.fold.tolist() == [line["fold"] for line in lines]
+
+
+def test_every_column_says_what_it_holds(quick: t2iprobe.Run) -> None:
+    for table in ("tasks", "scores", "probes", "decodability"):
+        text = getattr(t2iprobe.Run, table).__doc__
+        columns = {
+            re.sub("^(value|ok)_.*", r"\1_<constituent>", name) for name in getattr(quick, table)
+        }
+        said = dict(re.findall(r"^    (\S+): (.+)$", text, re.MULTILINE))
+        assert said.keys() == columns
+    assert "1 is perfect" in t2iprobe.Run.probes.__doc__
 
 
 def test_missing_numbers_are_of_one_kind_in_every_run(quick: t2iprobe.Run) -> None:

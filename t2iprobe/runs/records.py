@@ -8,12 +8,15 @@ a table and their types follow from its record class, never from the values, so 
 together. Undefined is null, with a reason beside it.
 """
 
+import ast
 import dataclasses
+import inspect
 import json
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from math import isnan, nan
 from pathlib import Path
 from typing import (
@@ -33,6 +36,7 @@ from t2iprobe.scorers.base import Outcome
 from t2iprobe.stats.estimate import Estimate
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 Record = TypeVar("Record")
@@ -690,6 +694,21 @@ class TableFile(Generic[Record]):
         Raises:
             DataError: the table is absent or damaged, or lacks a column.
         """
+        return [_record(self.record, row) for row in self._table(folder).to_pylist()]
+
+    def frame(self, folder: Path) -> "pd.DataFrame":
+        """The table of a run folder for pandas: whole numbers and truth values that may be missing, measures with NaN.
+
+        Raises:
+            DataError: as `read`.
+        """
+        import pandas as pd
+        import pyarrow as pa
+
+        types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        return self._table(folder).to_pandas(types_mapper=types.get)
+
+    def _table(self, folder: Path) -> "pa.Table":
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -706,13 +725,12 @@ class TableFile(Generic[Record]):
                     f"{path} lacks the column(s) {', '.join(lacking)}: "
                     f"`t2iprobe {self.stage} {folder}` makes it again"
                 )
-            rows = table.select(wanted.names).cast(wanted).to_pylist()
+            return table.select(wanted.names).cast(wanted)
         except (pa.ArrowException, OSError) as error:
             raise DataError(
                 f"{path} is damaged ({str(error).splitlines()[0][:80]}): "
                 f"`t2iprobe {self.stage} {folder}` makes it again"
             ) from None
-        return [_record(self.record, row) for row in rows]
 
     def write(self, folder: Path, records: Sequence[Record]) -> None:
         """Write the records, all or nothing."""
@@ -759,6 +777,27 @@ def schema(record: type, names: Sequence[str] = ()) -> "pa.Schema":
         several = [] if prefix is None else [n for n in names if n.startswith(prefix)]
         columns += [(name, of)] if prefix is None else [(column, of) for column in several]
     return pa.schema(columns)
+
+
+def meanings(record: type) -> dict[str, str]:
+    """Column -> what it holds and in which unit: the docstrings of the record's fields.
+
+    Example:
+        >>> meanings(DecodabilityRow)["decodability"]
+        '1 - residual / total; null where total is 0.'
+    """
+    texts: dict[str, str] = {}
+    for cls in reversed(record.__mro__[:-1]):
+        definition = ast.parse(inspect.getsource(cls)).body[0]
+        assert isinstance(definition, ast.ClassDef)
+        for statement, following in pairwise(definition.body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    texts[name] = text
+    return {
+        name if prefix is None else f"{prefix}<constituent>": texts[name]
+        for name, (_, prefix) in _columns(record).items()
+    }
 
 
 @cache
