@@ -369,7 +369,7 @@ def _several(value: Any) -> Sequence[Any]:
 def _keywords(cls: type, *first: Parameter) -> Signature:
     """The signature that help() and completion show: every setting by name, with its default."""
 
-    def default(item: "Field[Any]") -> Any:
+    def default(item: Field[Any]) -> Any:
         return Parameter.empty if item.default is MISSING else item.default
 
     types = get_type_hints(cls)  # without what tyro is told of a setting
