@@ -159,6 +159,8 @@ def check_same(stored: dict[str, Any], asked: dict[str, Any], folder: Path) -> N
     Raises:
         ConfigError: names every setting that differs, with both values.
     """
+    if "pooling" in asked and "model" in stored:  # a run of before it could be chosen
+        stored = {"pooling": list(DEFAULT_POOLING)} | stored
     changed = [
         f"--{flag(k)} was {stored.get(k)!r}, now {asked.get(k)!r}"
         for k in sorted(stored.keys() | asked.keys())

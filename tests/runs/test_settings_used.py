@@ -147,3 +147,11 @@ def test_more_tasks_or_seeds_are_refused_with_the_reason(more: dict[str, int]) -
     with pytest.raises(ConfigError) as caught:
         check_same(stored, stored | {"probe": "logistic"}, Path("run"))
     assert "grow" not in str(caught.value)
+
+
+def test_a_run_of_before_poolings_could_be_chosen_goes_on() -> None:
+    asked = resolved(RunConfig())
+    stored = {name: value for name, value in asked.items() if name != "pooling"}
+    check_same(stored, asked, Path("run"))
+    with pytest.raises(ConfigError, match=r"--pooling was \['mean', 'grid', 'eot', 'span'\], now"):
+        check_same(stored, asked | {"pooling": ["grid", "eot"]}, Path("run"))
