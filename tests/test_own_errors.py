@@ -19,7 +19,7 @@ def broken(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize("command", ["inspect", "doctor", "run"])
 @pytest.mark.parametrize(
     "function",
-    ["t2iprobe.calibration.trace.fingerprint", "t2iprobe.calibration.calibrate.rehearse"],
+    ["t2iprobe.calibration.observe.fingerprint", "t2iprobe.calibration.calibrate.rehearse"],
 )
 def test_a_name_error_of_ours_is_a_name_error(
     tiny_folder: Callable[[str], Path],

@@ -17,10 +17,10 @@ from t2iprobe.activations.pooling import (
     text_rows,
     text_weights,
 )
+from t2iprobe.calibration.observe import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.calibration.result import Reading, image_grid, pick
 from t2iprobe.calibration.rows import conditional_rows
 from t2iprobe.calibration.tokens import Segment
-from t2iprobe.calibration.trace import bind, fingerprints, read_timestep, rows_of
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model, forward_names, timestep_name
 from t2iprobe.places import CONDITIONING, Site, Stream

@@ -14,7 +14,7 @@ from t2iprobe.activations.pooling import (
 )
 from t2iprobe.calibration.calibrate import calibrate
 from t2iprobe.calibration.result import Calibration
-from t2iprobe.calibration.schedule import step_timesteps
+from t2iprobe.calibration.steps import step_timesteps
 from t2iprobe.errors import ConfigError, SiteError
 from t2iprobe.models.hooks import is_compiled, unwrap
 from t2iprobe.models.model import Model

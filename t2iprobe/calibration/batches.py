@@ -7,10 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2iprobe.calibration.result import Reading
-from t2iprobe.calibration.trace import Event
+from t2iprobe.calibration.observe import Call, Event, Trace, Tracer, turn_states
+from t2iprobe.calibration.result import Denoiser, Reading
+from t2iprobe.calibration.rows import conditional_rows
+from t2iprobe.calibration.trial import PROMPTS
 from t2iprobe.models.arguments import IMAGE_FIELDS
-from t2iprobe.models.calling import field_of
+from t2iprobe.models.calling import call_pipeline, field_of
+from t2iprobe.models.model import Model
 from t2iprobe.places import Stream
 
 _NEAR = 0.1
@@ -88,7 +91,7 @@ def _values(output: Any) -> Tensor | None:
 
 def _stream(events: Sequence[Event], path: str, reading: Reading, row: int) -> Tensor | None:
     for event in events:
-        if event.kind == "out" and event.path == path and reading.item in event.tensors:
+        if event.path == path and reading.item in event.tensors:
             one = event.tensors[reading.item]
             sample = one.row(row, reading.axis if len(one.shape) == 3 else 0)
             return sample if reading.cut is None else sample[slice(*reading.cut)]
@@ -100,3 +103,59 @@ def _near(one: Tensor, other: Tensor) -> bool:
         return False
     scale = max(float(one.norm()), float(other.norm()))
     return float((one - other).norm()) <= _NEAR * scale
+
+
+LONG = " and ".join([*PROMPTS] * 3)
+"""A prompt several times as long as the others: longer than what texts are padded to multiples of."""
+
+
+def may_move(readings: Mapping[str, Mapping[Stream, Reading]], lengths: Sequence[int]) -> bool:
+    """Whether an image follows a text of each prompt's own length, so that a longer one could move it.
+
+    Args:
+        readings: how sites are read.
+        lengths: text states of two prompts.
+    """
+    images = [streams["image"].cut for streams in readings.values() if "image" in streams]
+    return len(set(lengths)) > 1 and any(cut and (cut[0] or 0) < 0 for cut in images)
+
+
+def moves_with_length(
+    model: Model, found: Mapping[str, Denoiser], alone: Trace, steps: int | None
+) -> dict[str, str]:
+    """For each denoiser the first site whose image is elsewhere when a long and a short prompt share a batch.
+
+    Texts padded to a multiple hide it from prompts of about the same length. Costs two short calls.
+
+    Args:
+        model: the model.
+        found: denoisers to look at.
+        alone: what was seen with the first prompt alone.
+        steps: denoising steps of a short call; None for those of a run.
+    """
+    tracer = Tracer(model, {name: list(one.readings) for name, one in found.items()}, detail=4)
+
+    def trace(prompts: Sequence[str]) -> Trace:
+        generators = [torch.Generator("cpu").manual_seed(0) for _ in prompts]
+        return tracer.run(lambda: call_pipeline(model, prompts, generators, "np", steps))
+
+    long, both = trace([LONG]), trace([PROMPTS[0], LONG])
+    moving: dict[str, str] = {}
+    for name, one in found.items():
+        short, own, together = (_conditional(t.calls[name], one) for t in (alone, long, both))
+        singles = [(call.events, rows[0]) for call, rows in (short, own)]
+        path = disagreement(one.readings, singles, together[0].events, together[1][:2])
+        if path is not None:
+            moving[name] = path
+    return moving
+
+
+def _conditional(calls: Sequence[Call], found: Denoiser) -> tuple[Call, list[int]]:
+    """The first conditional call, and its conditional rows."""
+    turn_states(calls, found.conditioning)
+    for call in calls:
+        states = [row.sample for row in call.arguments.get(found.conditioning, [])]
+        rows = conditional_rows(states, found.unconditional)
+        if rows:
+            return call, rows
+    raise AssertionError("calibration has seen a conditional call")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from t2iprobe.calibration.trace import Call, Print
+from t2iprobe.calibration.observe import Call, Print
 
 
 def denoised_name(call: Call, argument: str) -> str | None:
@@ -13,6 +13,11 @@ def denoised_name(call: Call, argument: str) -> str | None:
 def denoised(call: Call, argument: str) -> list[Print]:
     """What a call is given to denoise, row by row; [] where there is nothing beside the text."""
     return call.arguments.get(denoised_name(call, argument) or "", [])
+
+
+def picture(call: Call, argument: str) -> Print | None:
+    """The first row of what a call is given to denoise; None without any."""
+    return next(iter(denoised(call, argument)), None)
 
 
 def grows(calls: Sequence[Call], argument: str) -> bool:

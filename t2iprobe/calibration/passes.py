@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from t2iprobe.calibration.observe import Event
 from t2iprobe.calibration.result import Reading
-from t2iprobe.calibration.trace import Event
 from t2iprobe.places import Stream
 
 Readings = dict[str, dict[Stream, Reading]]
@@ -24,23 +24,20 @@ def _earlier(path: str, number: int) -> str:
 
 def numbered(events: Sequence[Event]) -> list[Event]:
     """Events with a path of its own for each pass of a site but the last, which is the one that a run captures."""
-    total = Counter((event.kind, event.path) for event in events)
-    seen: Counter[tuple[str, str]] = Counter()
+    total = Counter(event.path for event in events)
+    seen: Counter[str] = Counter()
     own: list[Event] = []
     for event in events:
-        key = (event.kind, event.path)
-        seen[key] += 1
-        last = seen[key] == total[key]
-        own.append(event if last else replace(event, path=_earlier(event.path, seen[key])))
+        seen[event.path] += 1
+        last = seen[event.path] == total[event.path]
+        own.append(event if last else replace(event, path=_earlier(event.path, seen[event.path])))
     return own
 
 
 def in_order(events: Sequence[Event], like: Sequence[Event]) -> list[Event]:
     """The events of another call, one for each event of this one; without tensors where it has none."""
-    known = {(event.kind, event.path): event for event in numbered(events)}
-    return [
-        known.get((event.kind, event.path), replace(event, tensors={})) for event in numbered(like)
-    ]
+    known = {event.path: event for event in numbered(events)}
+    return [known.get(event.path, replace(event, tensors={})) for event in numbered(like)]
 
 
 def last_passes(found: Mapping[str, dict[Stream, Reading]], events: Sequence[Event]) -> Readings:
@@ -65,7 +62,7 @@ def _ways(streams: Mapping[Stream, Reading]) -> dict[Stream, Reading]:
 
 def _runs(events: Sequence[Event]) -> Counter[str]:
     """How often each site ran."""
-    return Counter(event.path for event in events if event.kind == "out")
+    return Counter(event.path for event in events)
 
 
 _AGAIN = "{} passes of {} in one call, of which the last is captured"
@@ -102,7 +99,7 @@ def passes_told(
 def _rows(events: Sequence[Event], path: str) -> Iterator[int]:
     """Length of the first axis of what a site gave, pass by pass."""
     for event in events:
-        if event.kind == "out" and event.path == path:
+        if event.path == path:
             yield next((one.shape[0] for one in event.tensors.values() if one.shape), 0)
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from t2iprobe.calibration.grid import channels_are_last, rectangle
-from t2iprobe.calibration.trace import Event, Tracer, bind
+from t2iprobe.calibration.observe import Event, Tracer, bind
 from t2iprobe.models.foreign import ForeignError, foreign
 from t2iprobe.models.hooks import HookSet
 from t2iprobe.models.model import Model, forward_names
@@ -166,8 +166,7 @@ class Replays:
                 module(*args, **bound)
 
         try:
-            events = self.tracer.run(call).calls[name][0].events
-            return [event for event in events if event.kind == "out"]
+            return self.tracer.run(call).calls[name][0].events
         except ForeignError as failure:
             if unmixed.error is not None:
                 raise unmixed.error from None

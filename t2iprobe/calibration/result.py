@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from t2iprobe.calibration.grid import rectangle
-from t2iprobe.calibration.schedule import ScheduledCall
+from t2iprobe.calibration.steps import ScheduledCall
 from t2iprobe.calibration.tokens import Segment
 from t2iprobe.errors import SiteError, unknown
 from t2iprobe.places import CONDITIONING, Site, Stream

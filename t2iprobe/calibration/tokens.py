@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from t2iprobe.calibration.trace import EncoderPass, Print
+from t2iprobe.calibration.observe import EncoderPass, Print
 
 Span = tuple[int, int]
 
@@ -201,7 +201,7 @@ def _encoded(given: EncoderPass) -> Iterator[tuple[str, torch.Tensor, torch.Tens
     """(site, token ids, states) of every row of every output of a pass with one state per token."""
     table = given.ids.reshape(-1, given.ids.shape[-1])
     for event in given.events:
-        for one in event.tensors.values() if event.kind == "out" else ():
+        for one in event.tensors.values():
             if len(one.shape) != 3 or table.shape[1] not in one.shape[:2]:
                 continue
             rows = one.sample.unbind(0 if one.shape[1] == table.shape[1] else 1)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from PIL import Image
 
+from t2iprobe.calibration.observe import Trace, Tracer
 from t2iprobe.calibration.replay import Replays
-from t2iprobe.calibration.trace import Trace, Tracer
 from t2iprobe.errors import ModelError, T2IProbeError, first_line
 from t2iprobe.models.calling import call_pipeline, channels_at
 from t2iprobe.models.failures import explain

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from t2iprobe.calibration.observe import batched_arguments, bind
 from t2iprobe.calibration.result import Calibration, pick
-from t2iprobe.calibration.trace import batched_arguments, bind
 from t2iprobe.calibration.trial import PROMPTS, SHORT_STEPS
 from t2iprobe.models.calling import call_pipeline
 from t2iprobe.models.hooks import Before, HookSet, StopCall

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from t2iprobe.calibration.trace import bind, tensors_in
+from t2iprobe.calibration.observe import bind, tensors_in
 from t2iprobe.models.hooks import HookSet
 from t2iprobe.models.model import Model, forward_names
 from t2iprobe.models.sites import denoiser_blocks

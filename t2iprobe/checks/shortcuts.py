@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from t2iprobe.calibration.trace import bind, read_timestep, tensors_in
+from t2iprobe.calibration.observe import bind, read_timestep, tensors_in
 from t2iprobe.checks.stand_ins import LARGE
 from t2iprobe.models.model import Model, forward_names, timestep_name
 from t2iprobe.models.sites import denoiser_blocks, encoder_layers

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from t2iprobe.calibration.calibrate import calibrate
 from t2iprobe.calibration.grid import image_counts
+from t2iprobe.calibration.observe import Call, Tracer, as_tokens
 from t2iprobe.calibration.result import Calibration, Cut, Reading
 from t2iprobe.calibration.rows import conditional_rows
-from t2iprobe.calibration.schedule import Run, Schedule, conditional_schedules
-from t2iprobe.calibration.trace import Call, Tracer, as_tokens
+from t2iprobe.calibration.steps import Run, Schedule, conditional_schedules
 from t2iprobe.calibration.trial import PROMPTS, image_size
 from t2iprobe.checks.classes import STAND_IN_ERRORS
 from t2iprobe.checks.meta_shapes import Shapes, ShapeWatch

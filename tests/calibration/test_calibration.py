@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from t2iprobe.calibration.batches import may_move
 from t2iprobe.calibration.grid import image_counts, text_count
-from t2iprobe.calibration.lengths import may_move
+from t2iprobe.calibration.observe import Call, fingerprint, rows_of, turn_states
 from t2iprobe.calibration.result import Reading
 from t2iprobe.calibration.rows import guidance_words
-from t2iprobe.calibration.trace import Call, fingerprint, rows_of, turn_states
 from t2iprobe.models.model import Model
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from t2iprobe.calibration.schedule import Run, Schedule, conditional_schedules
-from t2iprobe.calibration.trace import Call, fingerprint
+from t2iprobe.calibration.observe import Call, fingerprint
+from t2iprobe.calibration.steps import Run, Schedule, conditional_schedules
 
 TEXT = torch.randn(5, 8)
 

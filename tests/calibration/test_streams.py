@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
 from t2iprobe.activations.plan import calibrated, plan_capture
-from t2iprobe.calibration.maps import channels_last
+from t2iprobe.calibration.observe import fingerprint
 from t2iprobe.calibration.result import why
-from t2iprobe.calibration.trace import fingerprint
+from t2iprobe.calibration.streams import channels_last
 from t2iprobe.errors import SiteError
 from t2iprobe.models.model import Model
 from t2iprobe.places import Place

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from t2iprobe.calibration.grid import denoised
+from t2iprobe.calibration.grid import picture
+from t2iprobe.calibration.observe import Call, Print
 from t2iprobe.calibration.rows import conditional_rows, same_print
-from t2iprobe.calibration.trace import Call, Print
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,6 @@ class _Evaluation:
     level: float
     number: int
     picture: Print | None
-
-
-def picture(call: Call, argument: str) -> Print | None:
-    """The first row of what a call is given to denoise; None without any."""
-    return next(iter(denoised(call, argument)), None)
 
 
 def conditional_schedules(runs: Mapping[str, Run], asked: Sequence[int]) -> dict[str, Schedule]:

@@ -1,4 +1,4 @@
-"""A pipeline call watched from outside: what every denoiser call and every candidate site got and gave.
+"""A pipeline call watched from outside: what every denoiser call got and every candidate site gave.
 
 Only small fingerprints are kept (a few channels of every position), enough to tell whether two tensors are the same,
 which positions of them differ, and how long each axis is.
@@ -173,9 +173,8 @@ def _rows_at_level(value: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Event:
-    """One side of one forward of one site: its input or output tensors by name."""
+    """What one site gave in one forward: its tensors by name."""
 
-    kind: str  # "in" or "out"
     path: str
     class_name: str
     tensors: dict[str, Print]
@@ -306,20 +305,19 @@ class Tracer:
     def _watch_site(
         self, hooks: HookSet, module: nn.Module, path: str, events: Callable[[], list[Event] | None]
     ) -> None:
-        names, kind = forward_names(module), type(unwrap(module)).__name__
+        class_name = type(unwrap(module)).__name__
 
-        def note(side: str, value: Any) -> None:
+        def note(_args: Any, _kwargs: Any, output: Any) -> None:
             target = events()
             if target is not None:
                 tensors = {
                     name: fingerprint(tensor)
-                    for name, tensor in tensors_in(value)
+                    for name, tensor in tensors_in(output)
                     if tensor.is_floating_point() and name.count(".") < 1
                 }
-                target.append(Event(side, path, kind, tensors))
+                target.append(Event(path, class_name, tensors))
 
-        hooks.before(module, lambda args, kwargs: note("in", bind(names, args, kwargs)))
-        hooks.after(module, lambda _args, _kwargs, output: note("out", output))
+        hooks.after(module, note)
 
 
 def _same_table(one: nn.Embedding, other: nn.Embedding) -> bool:
