@@ -254,22 +254,21 @@ class Run:
 
     def plot_correlation(self) -> "Figure":
         """Spearman between decodability and success with its intervals: over all tasks, by stratum and constituent."""
-        from t2iprobe.report import figures, layers, page
+        from t2iprobe.report import figures, page
+        from t2iprobe.runs.records import CORRELATION
 
-        coding = layers.headline(self._data).coding
-        figure = figures.forest_figure(page.correlations(self.correlation, coding))
-        if figure is None:
-            raise DataError(f"{self.path}: no correlation was computed")
-        return _displayed(figure)
+        estimates = page.correlations(CORRELATION.read(self.path))
+        return _displayed(figures.forest_figure(estimates))
 
     def _repr_html_(self) -> str:
         """The summary that `t2iprobe run` prints, for a notebook."""
         from rich.console import Console
 
         from t2iprobe.report.summary import print_summary
+        from t2iprobe.runs.records import CORRELATION, SUMMARY
 
         console = Console(file=io.StringIO(), record=True, width=88, force_jupyter=False)
-        print_summary(self.summary, self.correlation, console)
+        print_summary(SUMMARY.read(self.path), CORRELATION.read(self.path), console)
         return console.export_html(
             inline_styles=True,
             code_format='<pre style="font-family:monospace;line-height:1.25">{code}</pre>',

@@ -206,6 +206,7 @@ def _estimate(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "ci": None,
             "p": None,
             "reason": "success is the same for every task",
+            "p_floor": None,
         }
     x, y = zip(*pairs, strict=True)
     found = stats.spearmanr(x, y)
@@ -215,7 +216,8 @@ def _estimate(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "value": float(found.statistic),
         "ci": [float(low), float(high)],
         "p": float(found.pvalue),
-        "reason": None,
+        "reason": "",
+        "p_floor": None,
     }
     return base | value
 
@@ -228,7 +230,7 @@ def _correlation(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "held_out": _estimate([r for r in overall if r["seen"] == 0]),
     }
     return {
-        "unit": "task", "coding": "scene", "site": HEADLINE[0], "step": HEADLINE[2], "overall": _estimate(overall),
+        "unit": "task", "coding": "scene", "overall": _estimate(overall), "pearson": _estimate(overall),
         "strata": strata, "within": _estimate(overall), "among_clean": _estimate(overall),
         "by_coding": {c: _estimate([r for r in rows if (r["coding"], r["constituent"]) == (c, "all")]) for c in GROUPS},
         "sign_flip": None,
@@ -272,6 +274,7 @@ def _summary(
         "success": {
             "all": share, "ci": [share - 0.06, min(1.0, share + 0.06)] if judged else None,
             "reason": None if judged else "no image could be scored",
+            "of_clean": {"value": None, "ci": None, "reason": "not computed"}, "seen_reason": None,
             "seen": _mean([r["success"] for r in overall if r["seen"]]),
             "held_out": _mean([r["success"] for r in overall if r["seen"] == 0]),
             "by_constituent": {
@@ -279,6 +282,7 @@ def _summary(
             },
             "outcomes": outcomes, "coverage": judged / len(scores),
             "between_task": {
+                "ratio": 2.0 if spread else None, "differs": bool(spread) and between_p <= 0.05,
                 "sd": float(np.std(spread)) if spread else None, "reliability": 0.5 if spread else None,
                 "p": between_p if spread else None, "reason": None if spread else "no image could be scored",
             },
@@ -287,38 +291,58 @@ def _summary(
             "coding": "scene",
             "headline": {
                 "site": site, "step": step, "pooling": pooling, "r2": r2["scene", "all"],
-                "ci": [r2["scene", "all"] - 0.05, r2["scene", "all"] + 0.05],
+                "ci": [r2["scene", "all"] - 0.05, r2["scene", "all"] + 0.05], "reason": None, "other": None,
+                "n_candidates": 20,
             },
             "by_constituent": {c: r2["scene", c] for c in CONSTITUENTS},
             "by_coding": {c: {"r2": r2[c, "all"], "ci": None, "reason": None} for c in GROUPS},
             "controls": {"shuffled_labels": -0.05, "bag_of_words": 0.62},
-            "text_encoder": {"site": "text_encoder.encoder.layers.1", "r2": 0.93},
+            "text_encoder": {
+                "site": "text_encoder.encoder.layers.1", "pooling": "mean", "r2": 0.93, "reason": None,
+            },
+            "best_by_component": {},
         },
         "correlation": {
-            "spearman": spearman["value"], "ci": spearman["ci"], "p": spearman["p"], "n": spearman["n"],
-            "unit": "task", "reason": spearman["reason"],
-            "by_constituent": {
-                c: {"spearman": e["value"], "ci": e["ci"], "p": e["p"], "n": e["n"], "reason": e["reason"]}
-                for c, e in correlation["by_constituent"].items()
-            },
+            **_link(spearman), "p_floor": None, "unit": "task",
+            "by_constituent": {c: _link(e) for c, e in correlation["by_constituent"].items()},
+            "by_coding": {c: _link(e) for c, e in correlation["by_coding"].items()},
+            "among_clean": _link(spearman), "within": _link(spearman),
+            "strata": {name: _link(e) for name, e in correlation["strata"].items()},
             "pearson": spearman["value"], "auroc": 0.66,
             "detectable": 0.28, "note": None,
         },
-        "frequency": _frequency(overall) if chosen["card"] else {"bins": None, "reason": "no model card"},
-        "cost": {"wall_s": 141.3, "images_per_s": 1.7, "peak_rss_mb": 1410.0, "activation_bytes": 48_000_000},
+        "frequency": _frequency(overall) if chosen["card"] else {
+            "bins": None, "success": None, "decodability": None, "reason": "no model card",
+        },
+        "text_lost": None, "text_limit": None, "tasks_asked": len(tasks), "stopped": None,
+        "cost": {
+            "wall_s": 141.3, "by_stage": {}, "images_per_s": 1.7, "images_made": len(scores), "peak_rss_mb": 1410.0,
+            "activation_bytes": 48_000_000,
+        },
     }  # fmt: skip
+
+
+def _link(estimate: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "spearman": estimate["value"],
+        "reason": estimate["reason"] or None,
+        **{name: estimate[name] for name in ("ci", "p", "n")},
+    }
 
 
 def _frequency(overall: list[dict[str, Any]]) -> dict[str, Any]:
     bins = []
-    for low, high in ((0, 0), (1, 5), (6, 20), (21, None)):
-        inside = [r for r in overall if r["seen"] >= low and (high is None or r["seen"] <= high)]
+    for low, high in ((0, 0), (1, 5), (6, 20), (21, 90)):
+        inside = [r for r in overall if low <= r["seen"] <= high]
         bins.append({
             "seen_low": low, "seen_high": high, "n_tasks": len(inside),
             "success": _mean([r["success"] for r in inside]),
-            "decodability": _mean([r["decodability"] for r in inside]),
+            "decodability": _mean([r["decodability"] for r in inside]), "ci": None,
         })  # fmt: skip
-    rho = {"value": 0.2, "ci": [-0.08, 0.45], "p": 0.17, "n": 48, "reason": None}
+    rho = {
+        "value": 0.2, "ci": [-0.08, 0.45], "p": 0.17, "n": 48, "reason": "", "p_floor": None, "unit": "task",
+        "method": "spearman",
+    }  # fmt: skip
     return {
         "bins": bins,
         "success": rho,

@@ -29,9 +29,9 @@ def main(arguments: list[str]) -> int:
         local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe.report.summary import print_summary
     from t2iprobe.runs import stages
-    from t2iprobe.runs.folder import read_json
+    from t2iprobe.runs.records import CORRELATION, SUMMARY
 
     folder = stages.run(config, budget)
-    print_summary(*(read_json(folder.path / name) for name in ("summary.json", "correlation.json")))
+    print_summary(SUMMARY.read(folder.path), CORRELATION.read(folder.path))
     print(f"report: {folder.path / 'report.html'}")
     return 0

@@ -44,7 +44,8 @@ def _again(stage: str, arguments: list[str]) -> int:
     from t2iprobe.report.summary import print_summary
     from t2iprobe.runs import stages
     from t2iprobe.runs.config import from_resolved
-    from t2iprobe.runs.folder import RunFolder, read_json
+    from t2iprobe.runs.folder import RunFolder
+    from t2iprobe.runs.records import CORRELATION, SUMMARY
     from t2iprobe.runs.results import require_unchanged
 
     folder = RunFolder.existing(config.run)
@@ -56,5 +57,5 @@ def _again(stage: str, arguments: list[str]) -> int:
         )
     require_unchanged(folder, before)
     stages.rerun(folder, from_resolved(folder.manifest["settings"], config.run), stage)
-    print_summary(*(read_json(folder.path / name) for name in ("summary.json", "correlation.json")))
+    print_summary(SUMMARY.read(folder.path), CORRELATION.read(folder.path))
     return 0

@@ -137,7 +137,7 @@ def _write(points: list[RunPoint], found: list[Across], said: list[str], out: Pa
     drawing = picture(figure, "compare", said[0])
     command = ["t2iprobe", "compare", *(str(point.path) for point in points), "--out", str(out)]
     page = environment().get_template("compare.html.j2").render(
-        said=said, tables=shown, over=over, drawing=drawing, caption=caption(points),
+        said=said, codings=[], tables=shown, over=over, drawing=drawing, caption=caption(points),
         points=points, command=shlex.join(command),
     )  # fmt: skip
     document = "\n\n".join(

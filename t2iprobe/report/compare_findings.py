@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
+import numpy as np
+
 from t2iprobe.report.formats import decimal, interval, p_value
 from t2iprobe.report.layers import in_order, ordered
 from t2iprobe.report.run_points import RunPoint
@@ -47,7 +49,7 @@ def _estimate(points: Sequence[RunPoint], coding: str) -> Estimate:
     if len(pairs) < LEAST_RUNS:
         reason = f"needs {LEAST_RUNS} runs, has {len(pairs)}"
         return Estimate(nan, None, None, len(pairs), "run", "Spearman", reason)
-    x, y = zip(*pairs, strict=True)
+    x, y = np.array(pairs).T
     return spearman(x, y, unit="run")
 
 

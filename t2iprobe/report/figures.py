@@ -2,7 +2,8 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import isnan
+from typing import Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from t2iprobe.report import style
-from t2iprobe.report.formats import decimal, interval_of, number, seen_range
+from t2iprobe.report.formats import decimal, seen_range
 from t2iprobe.report.layers import HeatGrid, TextLine, by_depth, short_sites
-from t2iprobe.report.reading import TaskPoint, value_of
-from t2iprobe.stats import bootstrap_interval
+from t2iprobe.report.reading import TaskPoint
+from t2iprobe.runs.records import FrequencyBin
+from t2iprobe.stats import Estimate, bootstrap_interval
 
 ENCODER_AXIS = "layer of the text encoder, input first"
 DENOISER_AXIS = "block of the denoiser, input first"
@@ -107,24 +109,21 @@ def scatter_figure(rows: Sequence[TaskPoint]) -> Figure | None:
 
 
 @style.styled
-def forest_figure(estimates: Mapping[str, Any]) -> Figure | None:
+def forest_figure(estimates: Mapping[str, Estimate]) -> Figure:
     """Correlations with their intervals, one line each; undefined ones are written as such."""
-    if not estimates:
-        return None
     figure, axes = style.new_figure(4.9, 0.75 + 0.3 * len(estimates))
     axes.axvline(0, color=style.MUTED, linewidth=0.9)
     for index, (name, estimate) in enumerate(estimates.items()):
-        value, ci = value_of(estimate), interval_of(estimate)
+        value, ci = estimate.value, estimate.ci
         color = FOREST.get(name, style.PINK)
-        if value is None:
+        if isnan(value):
             axes.text(0.02, index, "not defined", va="center", fontsize=8.2, color=style.MUTED)
             continue
         if ci is not None:
             axes.plot(ci, (index, index), color=color, linewidth=2.0, solid_capstyle="butt")
         axes.plot(value, index, "o", color=color, markersize=5.5)
-        n = number(estimate.get("n")) if isinstance(estimate, Mapping) else None
         axes.annotate(
-            decimal(value) + ("" if n is None else f"  ({n:.0f})"),
+            f"{decimal(value)}  ({estimate.n})",
             (1.0, index), xycoords=("axes fraction", "data"), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=8.2,
         )  # fmt: skip
@@ -141,27 +140,27 @@ def forest_figure(estimates: Mapping[str, Any]) -> Figure | None:
 
 @style.styled
 def frequency_figure(
-    bins: Sequence[Mapping[str, Any]], rows: Sequence[TaskPoint], measure: str, ylabel: str
+    bins: Sequence[FrequencyBin],
+    rows: Sequence[TaskPoint],
+    measure: Literal["success", "decodability"],
+    ylabel: str,
 ) -> Figure | None:
     """Success or decodability against how often training showed the task's scene, in bins, with 95% intervals."""
-    if not any(number(entry.get(measure)) is not None for entry in bins):
+    if all(getattr(entry, measure) is None for entry in bins):
         return None
     figure, axes = style.new_figure(4.6, 3.0)
     for index, entry in enumerate(bins):
-        value = number(entry.get(measure))
+        value = getattr(entry, measure)
         if value is None:
             continue
-        low, high = number(entry.get("seen_low")), number(entry.get("seen_high"))
         inside = [
             getattr(row, measure)
             for row in rows
-            if row.seen is not None
-            and (low is None or row.seen >= low)
-            and (high is None or row.seen <= high)
+            if row.seen is not None and entry.seen_low <= row.seen <= entry.seen_high
         ]
         sample = np.array([item for item in inside if item is not None], dtype=float)
-        color, marker = (style.ORANGE, "s") if high == 0 else (style.BLUE, "o")
-        ends = interval_of(entry) if measure == "success" else mean_interval(sample)
+        color, marker = (style.ORANGE, "s") if entry.seen_high == 0 else (style.BLUE, "o")
+        ends = entry.ci if measure == "success" else mean_interval(sample)
         if ends is not None:
             axes.plot((index, index), ends, color=color, linewidth=2.0, solid_capstyle="butt")
         axes.plot(index, value, marker, color=color, markersize=7)
@@ -234,11 +233,9 @@ def _jitter(task_id: str) -> float:
     return (zlib.crc32(task_id.encode()) / 0xFFFFFFFF - 0.5) * 0.06
 
 
-def _bin_label(entry: Mapping[str, Any]) -> str:
-    label = seen_range(entry.get("seen_low"), entry.get("seen_high"))
-    label = "never seen" if label == "never" else label
-    tasks = number(entry.get("n_tasks"))
-    return label if tasks is None else f"{label}\nn = {tasks:.0f}"
+def _bin_label(entry: FrequencyBin) -> str:
+    label = seen_range(entry.seen_low, entry.seen_high)
+    return f"{'never seen' if label == 'never' else label}\nn = {entry.n_tasks}"
 
 
 SCALE = Normalize(0.0, 1.0, clip=True)

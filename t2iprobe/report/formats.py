@@ -1,30 +1,20 @@
 """Numbers as people read them: rounding, intervals, p-values and the sign for a missing value."""
 
-import math
-from collections.abc import Mapping
+from math import isfinite
 
 MISSING = "–"
 
-
-def number(value: object) -> float | None:
-    """The finite number a file holds; None for null, NaN, infinities and anything that is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+Interval = tuple[float, float] | None
 
 
-def interval_of(data: object) -> tuple[float, float] | None:
-    """The interval of an estimate ({"ci": [low, high]} or the pair itself), None when it has none."""
-    pair = data.get("ci") if isinstance(data, Mapping) else data
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return None
-    low, high = number(pair[0]), number(pair[1])
-    return None if low is None or high is None else (low, high)
+def known(value: float | None) -> float | None:
+    """The number itself; None when it is NaN or infinite."""
+    return value if value is not None and isfinite(value) else None
 
 
-def decimal(value: object, digits: int = 2) -> str:
+def decimal(value: float | None, digits: int = 2) -> str:
     """A number with a fixed count of decimals and a true minus sign; "–" when it is missing."""
-    found = number(value)
+    found = known(value)
     if found is None:
         return MISSING
     text = f"{found:.{digits}f}"
@@ -33,27 +23,24 @@ def decimal(value: object, digits: int = 2) -> str:
     return text.replace("-", "−")
 
 
-def percent(value: object) -> str:
+def percent(value: float | None) -> str:
     """A share in percent, with one decimal close to 0 and 1, where a whole number would hide a failure."""
-    found = number(value)
+    found = known(value)
     if found is None:
         return MISSING
     near_edge = 0.0 < found < 0.02 or 0.98 < found < 1.0
     return f"{100 * found:.{1 if near_edge else 0}f}%"
 
 
-def interval(data: object, *, as_percent: bool = False) -> str:
+def interval(ends: Interval, *, as_percent: bool = False) -> str:
     """An interval as "0.29 to 0.52"; empty when there is none."""
-    pair = interval_of(data)
-    if pair is None:
-        return ""
-    shown = [percent(end) if as_percent else decimal(end) for end in pair]
-    return f"{shown[0]} to {shown[1]}"
+    form = percent if as_percent else decimal
+    return "" if ends is None else " to ".join(form(end) for end in ends)
 
 
-def p_value(value: object, floor: object = None) -> str:
+def p_value(value: float | None, floor: float | None = None) -> str:
     """A p-value as "p = 0.03", or "p ≤ 0.0001" when a permutation test gave the smallest p it can."""
-    found, smallest = number(value), number(floor)
+    found, smallest = known(value), floor
     if found is None:
         return "p not defined"
     if smallest is not None and found <= smallest * (1 + 1e-9):
@@ -61,15 +48,15 @@ def p_value(value: object, floor: object = None) -> str:
     return "p < 0.0001" if found < 1e-4 else f"p = {found:.2g}"
 
 
-def count(value: object) -> str:
+def count(value: float | None) -> str:
     """A whole number with narrow separators at which no line is broken."""
-    found = number(value)
+    found = known(value)
     return MISSING if found is None else f"{int(found):,}".replace(",", "\u202f")
 
 
-def duration(seconds: object) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds as "48 s", "3 min 20 s" or "2 h 5 min"."""
-    found = number(seconds)
+    found = known(seconds)
     if found is None:
         return MISSING
     whole_seconds = round(found)
@@ -80,9 +67,9 @@ def duration(seconds: object) -> str:
     return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
 
 
-def size(n_bytes: object) -> str:
+def size(n_bytes: float | None) -> str:
     """Bytes as "48 MB" (powers of 1000)."""
-    found = number(n_bytes)
+    found = known(n_bytes)
     if found is None:
         return MISSING
     units = ["TB", "GB", "MB", "kB", "B"]
@@ -93,9 +80,9 @@ def size(n_bytes: object) -> str:
     return f"{found:.0f} {unit}" if found >= 10 or unit == "B" else f"{found:.1f} {unit}"
 
 
-def model_name(model: object) -> str:
+def model_name(model: str) -> str:
     """A model as people call it: the last part of a local path; hub ids and zoo names as they are."""
-    text = str(model)
+    text = model
     return (
         text.rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1]
         if text.startswith(("/", ".", "~"))
@@ -103,15 +90,12 @@ def model_name(model: object) -> str:
     )
 
 
-def seen_range(low: object, high: object) -> str:
+def seen_range(low: int | None, high: int | None) -> str:
     """How often training showed the scenes of a bin: "never", "1 to 3", "over 40"."""
-    low_found, high_found = number(low), number(high)
-    if low_found is None:
+    if low is None:
         return MISSING
-    if high_found is None:
-        return f"{count(low_found)} or more"
-    if high_found == 0:
+    if high is None:
+        return f"{count(low)} or more"
+    if high == 0:
         return "never"
-    if low_found == high_found:
-        return count(low_found)
-    return f"{count(low_found)} to {count(high_found)}"
+    return count(low) if low == high else f"{count(low)} to {count(high)}"

@@ -1,12 +1,13 @@
 """R2 by layer, as figures show it: grids of site by step, and the text streams layer by layer."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from t2iprobe.places import Place, Site
-from t2iprobe.report.reading import RunData, pick
+from t2iprobe.report.reading import RunData
+from t2iprobe.runs.records import PlaceRecord, SiteR2
 
 T = TypeVar("T")
 
@@ -74,20 +75,20 @@ class TextLine:
 
 
 def headline(run: RunData) -> Headline:
-    """The headline site of a run."""
-    chosen = pick(run.summary, "decodability", "headline") or {}
-    coding = pick(run.summary, "decodability", "coding") or run.correlation.get("coding") or "scene"
+    """Where the headline coding of a run is read."""
+    read = run.summary.decodability
+    chosen, other = _image_place(read.headline), read.headline.other
     probed = (row.pooling for row in run.probes if row.stream == "image")
-    if chosen.get("site") is None:
-        return Headline(None, next(probed, None), coding)
-    place, other = _image_place(chosen), chosen.get("other")
+    if chosen is None:
+        return Headline(None, next(probed, None), read.coding)
     second = _image_place(other) if other else None
-    return Headline(place, place.pooling, coding, second if second != place else None)
+    return Headline(chosen, chosen.pooling, read.coding, second if second != chosen else None)
 
 
-def _image_place(columns: Mapping[str, Any]) -> Place:
-    site = Site.of_module(columns["site"], "image")
-    return Place(site, columns["pooling"], columns["step"])
+def _image_place(where: SiteR2 | PlaceRecord) -> Place | None:
+    if where.site is None or where.pooling is None:
+        return None
+    return Place(Site.of_module(where.site, "image"), where.pooling, where.step)
 
 
 def codings(run: RunData, first: str) -> list[str]:

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from t2iprobe.report import figures, formats, gallery, layers, style, summary
 from t2iprobe.report.finding import find, success_varies
-from t2iprobe.report.formats import number
-from t2iprobe.report.reading import RunData, TaskPoint, pick, read_run, value_of
+from t2iprobe.report.reading import RunData, TaskPoint, read_run
 from t2iprobe.report.tables import Column, Table
 from t2iprobe.runs.folder import atomic
-
-OUTCOMES = ("right", "wrong", "malformed", "unscored")
+from t2iprobe.runs.records import OUTCOMES, Correlation
+from t2iprobe.stats import Estimate
 
 TERMS = {
     "task family": "a prompt template with slots, and the values each slot can take.",
@@ -80,6 +79,7 @@ def render(run: RunData, png_folder: Path) -> str:
     at = layers.headline(run)
     rows = run.task_points(at.coding)
     worst, best = gallery.choose(rows)
+    model = run.run.model or {}
 
     def shown(chosen: list[TaskPoint]) -> list[gallery.Exhibit]:
         return [gallery.exhibit(run, row) for row in chosen]
@@ -105,9 +105,9 @@ def render(run: RunData, png_folder: Path) -> str:
             ("Worst", "lowest success first; equal ones by lowest decodability", shown(worst)),
             ("Best", "highest success first; equal ones by highest decodability", shown(best)),
         ],
-        settings=_flat(run.run.get("settings")) + _flat((run.run.get("model") or {}).get("schedulers")),
-        model=_model(run),
-        card=_flat((run.run.get("model") or {}).get("card"), longest=400),
+        settings=_flat(run.run.settings) + _flat(model.get("schedulers")),
+        model=_model(model),
+        card=_flat(model.get("card"), longest=400),
         terms=TERMS,
         files={name: text for name, text in FILES.items() if (run.folder / name).is_file()},
     )  # fmt: skip
@@ -118,7 +118,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
-        undefined=ChainableUndefined,
+        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -131,10 +131,8 @@ def environment() -> Environment:
         "count": formats.count,
         "duration": formats.duration,
         "size": formats.size,
-        "value_of": value_of,
         "width": _width,
     }
-    made.globals["pick"] = pick
     return made
 
 
@@ -150,14 +148,10 @@ def picture(figure: Figure, name: str, alt: str, png_folder: Path | None = None)
 
 
 def _outcomes(run: RunData) -> list[dict[str, Any]]:
-    counts = pick(run.summary, "success", "outcomes") or {}
-    total = sum(number(counts.get(name)) or 0 for name in OUTCOMES)
+    counts = run.summary.success.outcomes
+    total = sum(counts.values())
     return [
-        {
-            "name": name,
-            "n": int(number(counts.get(name)) or 0),
-            "share": (number(counts.get(name)) or 0) / total,
-        }
+        {"name": name, "n": counts.get(name, 0), "share": counts.get(name, 0) / total}
         for name in OUTCOMES
         if total
     ]
@@ -233,10 +227,10 @@ def _heat_alt(grid: layers.HeatGrid) -> str:
 
 
 def _text(run: RunData, at: layers.Headline, png_folder: Path) -> list[dict[str, Any]]:
-    controls = pick(run.summary, "decodability", "controls") or {}
+    controls = run.summary.decodability.controls
     baselines = {
-        "bag of words": value_of(controls.get("bag_of_words")),
-        "shuffled labels": value_of(controls.get("shuffled_labels")),
+        "bag of words": controls.bag_of_words,
+        "shuffled labels": controls.shuffled_labels,
     }
     lines = layers.text_lines(run, at)
     encoders = [line for line in lines if line.step is None]
@@ -274,52 +268,45 @@ def _link(run: RunData, rows: list[TaskPoint], png_folder: Path) -> list[dict[st
         shown.append(
             {**picture(figure, "scatter", alt, png_folder), "title": "Each point is one task"}
         )
-    estimates = correlations(run.correlation, layers.headline(run).coding)
-    figure = figures.forest_figure(estimates)
-    if figure is not None:
-        alt = "Spearman correlations: " + ", ".join(
-            f"{name} {formats.decimal(value_of(estimate))}" for name, estimate in estimates.items()
-        )
-        shown.append(
-            {
-                **picture(figure, "correlations", alt, png_folder),
-                "title": "Correlation, overall and by group (n tasks)",
-            }
-        )
+    estimates = correlations(run.correlation)
+    alt = "Spearman correlations: " + ", ".join(
+        f"{name} {formats.decimal(estimate.value)}" for name, estimate in estimates.items()
+    )
+    forest = picture(figures.forest_figure(estimates), "correlations", alt, png_folder)
+    shown.append({**forest, "title": "Correlation, overall and by group (n tasks)"})
     return shown
 
 
-def correlations(correlation: Mapping[str, Any], coding: str) -> dict[str, Any]:
-    """Every correlation over tasks of correlation.json by its name: overall, strata, clean images, parts, codings."""
-    named = {
-        "all tasks": correlation.get("overall"),
-        "within seen and held out": correlation.get("within"),
+def correlations(correlation: Correlation) -> dict[str, Estimate]:
+    """Every correlation over tasks by its name: overall, strata, clean images, parts, codings."""
+    strata = sorted((correlation.strata or {}).items(), key=lambda item: item[0] != "seen")
+    return {
+        "all tasks": correlation.overall,
+        **({"within seen and held out": correlation.within} if correlation.within else {}),
+        **{f"only {name.replace('_', ' ')}": estimate for name, estimate in strata},
+        "only clean images": correlation.among_clean,
+        **{name: part for name, part in correlation.by_constituent.items() if name != "all"},
+        **{
+            f"{name} coding": estimate
+            for name, estimate in correlation.by_coding.items()
+            if name != correlation.coding
+        },
     }
-    strata = sorted((correlation.get("strata") or {}).items(), key=lambda item: item[0] != "seen")
-    named |= {f"only {name.replace('_', ' ')}": value for name, value in strata}
-    named["only clean images"] = correlation.get("among_clean")
-    named |= {
-        name: value
-        for name, value in (correlation.get("by_constituent") or {}).items()
-        if name != "all"
-    }
-    others = correlation.get("by_coding") or {}
-    named |= {f"{name} coding": value for name, value in others.items() if name != coding}
-    return {name: estimate for name, estimate in named.items() if isinstance(estimate, Mapping)}
 
 
 def _frequency(run: RunData, rows: list[TaskPoint], png_folder: Path) -> dict[str, Any]:
-    data = run.summary.get("frequency")
-    bins = pick(data, "bins") or []
+    data = run.summary.frequency
+    bins = data.bins or []
     shown = []
-    for measure, label in (
+    measures: tuple[tuple[Literal["success", "decodability"], str], ...] = (
         ("success", "success"),
         ("decodability", "decodability at the headline site"),
-    ):
+    )
+    for measure, label in measures:
         figure = figures.frequency_figure(bins, rows, measure, label)
         if figure is not None:
             values = ", ".join(
-                f"{formats.seen_range(b.get('seen_low'), b.get('seen_high'))}: {formats.decimal(b.get(measure))}"
+                f"{formats.seen_range(b.seen_low, b.seen_high)}: {formats.decimal(getattr(b, measure))}"
                 for b in bins
             )
             alt = f"{label} by how often training showed the scene. {values}"
@@ -330,19 +317,15 @@ def _frequency(run: RunData, rows: list[TaskPoint], png_folder: Path) -> dict[st
                 }
             )
     reason = (
-        pick(data, "reason")
-        or "the model has no card that says how often each scene was seen in training"
+        data.reason or "the model has no card that says how often each scene was seen in training"
     )
-    return {"figures": shown, "reason": reason, "rho": pick(data, "success")}
+    return {"figures": shown, "reason": reason, "rho": data.success}
 
 
-def _model(run: RunData) -> list[tuple[str, str]]:
+def _model(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What run.json says of the model; of schedulers only the class, the rest stands under the settings."""
-    model = run.run.get("model") or {}
-    named = {
-        name: pick(scheduler, "class")
-        for name, scheduler in (model.get("schedulers") or {}).items()
-    }
+    schedulers = model.get("schedulers") or {}
+    named = {name: scheduler["class"] for name, scheduler in schedulers.items()}
     return _flat(
         {key: value for key, value in model.items() if key not in ("card", "schedulers")} | named
     )
@@ -371,7 +354,6 @@ def _joined(data: object) -> str:
     return str(data)
 
 
-def _width(value: object) -> str:
+def _width(share: float | None) -> str:
     """A bar's width in percent, within 0 and 100."""
-    found = number(value)
-    return f"{100 * min(1.0, max(0.0, found or 0.0)):.1f}%"
+    return f"{100 * min(1.0, max(0.0, formats.known(share) or 0.0)):.1f}%"

@@ -1,7 +1,4 @@
-"""Reads the tables of a finished run folder into typed rows; nothing here computes.
-
-Missing numbers are None, whether the file says null or NaN, so that no later step takes them for a value.
-"""
+"""Everything a report needs of one run folder, as records; nothing here computes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import DataError
-from t2iprobe.report.formats import number
 from t2iprobe.runs.folder import read_json
 from t2iprobe.runs.records import (
+    CORRELATION,
     DECODABILITY,
     HEADLINE,
+    MANIFEST,
     PROBES,
     RESULTS,
     SCORES,
+    SUMMARY,
     TASKS,
+    Correlation,
     DecodabilityRow,
+    Manifest,
     ProbeRow,
     ScoreRow,
+    Summary,
     TaskRow,
 )
 
@@ -43,9 +45,9 @@ class RunData:
     """Everything a report needs of one run folder."""
 
     folder: Path
-    run: dict[str, Any]
-    summary: dict[str, Any]
-    correlation: dict[str, Any]
+    run: Manifest
+    summary: Summary
+    correlation: Correlation
     tasks: tuple[TaskRow, ...]
     scores: tuple[ScoreRow, ...]
     probes: tuple[ProbeRow, ...]
@@ -54,7 +56,7 @@ class RunData:
     @property
     def running_order(self) -> tuple[str, ...]:
         """The sites in the order in which the model runs them; empty for a folder that does not say."""
-        return tuple(pick(self.run, "capture", "sites") or ())
+        return () if self.run.capture is None else tuple(self.run.capture.sites)
 
     def image(self, task_id: str, image_index: int) -> Path:
         """Where the image lies (it may be missing: a run can drop its images)."""
@@ -79,31 +81,6 @@ class RunData:
         ]
 
 
-def whole(value: object) -> int | None:
-    """The whole number a file holds, None when there is none."""
-    found = number(value)
-    return None if found is None else int(found)
-
-
-def pick(data: object, *path: str) -> Any:
-    """What lies at a path of keys in nested mappings; None when a key on the way is missing."""
-    for key in path:
-        if not isinstance(data, Mapping):
-            return None
-        data = data.get(key)
-    return data
-
-
-def value_of(data: object) -> float | None:
-    """The number of an estimate, which a file may store bare or as {"value": ...}, {"spearman": ...} or {"r2": ...}."""
-    if isinstance(data, Mapping):
-        for key in ("value", "spearman", "r2"):
-            if key in data:
-                return number(data[key])
-        return None
-    return number(data)
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file.
 
@@ -120,7 +97,7 @@ def missing_stage(folder: Path, run: Mapping[str, Any]) -> str | None:
     """The first stage up to `correlate` that has not finished, by run.json and by the files; None when all have."""
     absent = {stage for name, stage in STAGE_OF_FILE.items() if not (folder / name).is_file()}
     for stage in STAGES:
-        status = pick(run, "stages", stage, "status")
+        status = run.get("stages", {}).get(stage, {}).get("status")
         if stage in absent or status not in (None, "done", "stopped"):
             return stage
     return None
@@ -151,7 +128,7 @@ def read_run(folder: Path) -> RunData:
     Raises:
         DataError: not a run folder, a stage that has not finished (named), or a malformed table.
     """
-    run = require_run(folder)
+    require_run(folder)
     for name, stage in STAGE_OF_FILE.items():
         if not (folder / name).is_file():
             raise DataError(
@@ -160,9 +137,9 @@ def read_run(folder: Path) -> RunData:
             )
     return RunData(
         folder=folder,
-        run=run,
-        summary=read_object(folder / "summary.json"),
-        correlation=read_object(folder / "correlation.json"),
+        run=MANIFEST.read(folder),
+        summary=SUMMARY.read(folder),
+        correlation=CORRELATION.read(folder),
         tasks=tuple(TASKS.read(folder)),
         scores=tuple(SCORES.read(folder)),
         probes=tuple(PROBES.read(folder)),

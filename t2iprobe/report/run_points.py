@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from t2iprobe.errors import DataError
 from t2iprobe.report.finding import success_varies, variation
-from t2iprobe.report.formats import interval_of, model_name, number
-from t2iprobe.report.reading import missing_stage, pick, read_object, require_run, value_of, whole
+from t2iprobe.report.formats import model_name
+from t2iprobe.report.reading import missing_stage, read_object, require_run
 from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.records import MANIFEST, SUMMARY
 from t2iprobe.runs.results import require_unchanged
 
 Kind = Literal["images", "synthetic"]
@@ -132,53 +133,58 @@ def read_point(folder: Path) -> RunPoint:
     if summary is not None and summary.get("kind") == "synthetic":
         return _synthetic(folder, summary)
     run = require_run(folder)
-    stage = "train" if pick(run, "stages", "train") is not None else missing_stage(folder, run)
+    stage = "train" if "train" in run.get("stages", {}) else missing_stage(folder, run)
     if stage is not None or summary is None:
         raise DataError(
             f"{folder} is not finished: its stage '{stage or 'correlate'}' is missing; "
             "run its command again to continue it, or leave it out"
         )
-    return _images(folder, run, summary)
+    return _images(folder)
 
 
-def _images(folder: Path, run: Mapping[str, Any], summary: Mapping[str, Any]) -> RunPoint:
-    card = pick(run, "model", "card")
-    overall, held_out = (
-        number(pick(summary, "success", "all")),
-        number(pick(summary, "success", "held_out")),
-    )
-    headline = str(pick(summary, "decodability", "coding") or "scene")
-    estimates = dict(pick(summary, "decodability", "by_coding") or {})
-    estimates.setdefault(headline, pick(summary, "decodability", "headline"))
-    all_ci = interval_of(pick(summary, "success"))
-    held_out_ci = interval_of(pick(summary, "success", "held_out_ci"))
+def _images(folder: Path) -> RunPoint:
+    manifest, summary = MANIFEST.read(folder), SUMMARY.read(folder)
+    model = manifest.model or {}
+    card = model.get("card") or {}
+    training = card.get("training") or {}
+    success, read = summary.success, summary.decodability
+    has_held_out = success.held_out is not None
     return RunPoint(
         name=folder.resolve().name,
         path=folder,
         kind="images",
-        model=model_name(summary.get("model")),
-        pipeline=str(pick(run, "model", "pipeline_class") or ""),
-        family=str(summary.get("family")),
-        n_tasks=whole(summary.get("n_tasks")),
+        model=model_name(summary.model),
+        pipeline=model.get("pipeline_class") or "",
+        family=summary.family,
+        n_tasks=summary.n_tasks,
         measure="success",
-        success=overall if held_out is None else held_out,
-        success_ci=all_ci if held_out is None else held_out_ci,
-        success_all=overall,
-        success_all_ci=all_ci,
-        held_out=held_out is not None,
-        decodability={name: value_of(r2) for name, r2 in estimates.items()},
-        decodability_ci={name: interval_of(r2) for name, r2 in estimates.items()},
-        headline=headline,
-        spearman=number(pick(summary, "correlation", "spearman")),
-        spearman_ci=interval_of(pick(summary, "correlation")),
+        success=success.held_out if has_held_out else success.all,
+        success_ci=success.held_out_ci if has_held_out else success.ci,
+        success_all=success.all,
+        success_all_ci=success.ci,
+        held_out=has_held_out,
+        decodability={coding: estimate.r2 for coding, estimate in read.by_coding.items()},
+        decodability_ci={coding: estimate.ci for coding, estimate in read.by_coding.items()},
+        headline=read.coding,
+        spearman=summary.correlation.spearman,
+        spearman_ci=summary.correlation.ci,
         varies=success_varies(summary),
         variation=variation(summary),
-        training_run=_name(pick(card, "training", "run")),
-        training_step=whole(pick(card, "training", "steps")),
-        sampling=_name(pick(card, "training", "sampling")),
-        share_possible=number(pick(card, "share_possible")),
-        share_seen=number(pick(card, "share_seen")),
+        training_run=training.get("run"),
+        training_step=training.get("steps"),
+        sampling=training.get("sampling"),
+        share_possible=card.get("share_possible"),
+        share_seen=card.get("share_seen"),
     )
+
+
+def pick(data: object, *path: str) -> Any:
+    """What lies at a path of keys in nested mappings; None when a key on the way is missing."""
+    for key in path:
+        if not isinstance(data, Mapping):
+            return None
+        data = data.get(key)
+    return data
 
 
 def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
@@ -194,8 +200,8 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         family=str(
             pick(settings, "task") or summary.get("family") or summary.get("task") or "synthetic"
         ),
-        n_tasks=whole(pick(summary, "support", "seen")),
-        measure="R²" if number(pick(summary, "test", "accuracy")) is None else "accuracy",
+        n_tasks=pick(summary, "support", "seen"),
+        measure="R²" if pick(summary, "test", "accuracy") is None else "accuracy",
         success=held_out if held_out is not None else test,
         success_ci=None,
         success_all=test,
@@ -212,8 +218,8 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
         variation="",
         beats_additive=pick(summary, "composes", "beats_additive"),
         training_run=None,
-        training_step=whole(pick(settings, "steps")),
-        sampling=_name(pick(settings, "support")),
+        training_step=pick(settings, "steps"),
+        sampling=pick(settings, "support"),
         share_possible=None,
         share_seen=_share(summary.get("support"), settings),
         from_input=_score(pick(_last_layer(summary.get("decodability")), "from_input", "held_out")),
@@ -228,10 +234,10 @@ def _synthetic(folder: Path, summary: Mapping[str, Any]) -> RunPoint:
 def _score(data: Any) -> float | None:
     """R2 of the hyperteacher, accuracy of the preference grid."""
     for name in ("r2", "accuracy"):
-        found = number(pick(data, name))
-        if found is not None:
-            return found
-    return number(data)
+        score: float | None = pick(data, name)
+        if score is not None:
+            return score
+    return data if isinstance(data, float | int) else None
 
 
 def _last_layer(layers: Any) -> Mapping[str, Any]:
@@ -242,19 +248,15 @@ def _last_layer(layers: Any) -> Mapping[str, Any]:
 
 
 def _share(support: Any, settings: Any) -> float | None:
-    seen, held_out = number(pick(support, "seen")), number(pick(support, "held_out"))
+    seen, held_out = pick(support, "seen"), pick(support, "held_out")
     if seen is not None and held_out is not None and seen + held_out > 0:
-        return seen / (seen + held_out)
-    left_out = number(pick(settings, "frac_ood"))
-    return None if left_out is None else 1.0 - left_out
+        return float(seen / (seen + held_out))
+    left_out = pick(settings, "frac_ood")
+    return None if left_out is None else 1.0 - float(left_out)
 
 
 def _joined(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _name(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _numbered(points: list[RunPoint]) -> list[RunPoint]:

@@ -1,6 +1,6 @@
 """The numbers of one run as tables, for its page and its files and for the end of `t2iprobe run`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,20 +11,19 @@ from rich.text import Text
 
 from t2iprobe.report.finding import Verdict, find
 from t2iprobe.report.formats import (
+    Interval,
     count,
     decimal,
     duration,
     interval,
-    interval_of,
     model_name,
-    number,
     p_value,
     percent,
     size,
 )
 from t2iprobe.report.layers import in_order
-from t2iprobe.report.reading import pick, value_of
-from t2iprobe.report.tables import Column, Interval, Table
+from t2iprobe.report.tables import Column, Table
+from t2iprobe.runs.records import CodingR2, Correlation, Link, Summary
 
 COLORS: dict[Verdict, str] = {"together": "green", "against": "red", "sign flip": "red"}
 
@@ -37,13 +36,13 @@ class Part:
         name: its slot.
         success: the share of scored images that have it as worded.
         r2: its decodability in the headline coding at the headline site.
-        correlation: the estimate of Spearman's correlation of both over tasks.
+        link: Spearman's correlation of both over tasks; None where there is none.
     """
 
     name: str
     success: float | None
     r2: float | None
-    correlation: Mapping[str, Any]
+    link: Link | None
 
 
 PART_COLUMNS: tuple[Column[Part], ...] = (
@@ -52,11 +51,11 @@ PART_COLUMNS: tuple[Column[Part], ...] = (
     Column("r2", lambda part: part.r2, decimal, heading="R²", bar="r2"),
     Column(
         "spearman",
-        lambda part: value_of(part.correlation),
+        lambda part: part.link.spearman if part.link else None,
         decimal,
         heading="Spearman",
-        interval=lambda part: interval_of(part.correlation),
-        note=lambda part: str(part.correlation.get("reason") or ""),
+        interval=lambda part: part.link.ci if part.link else None,
+        note=lambda part: (part.link.reason if part.link else "") or "",
     ),
 )
 
@@ -103,8 +102,8 @@ SUCCESS_COLUMNS: tuple[Column[Number], ...] = (
 )
 
 
-def numbers(summary: Mapping[str, Any]) -> list[Number]:
-    """The key numbers of a run from its summary.json, in the order in which they are read; not its cost."""
+def numbers(summary: Summary) -> list[Number]:
+    """The key numbers of a run, in the order in which they are read; not its cost."""
     return [
         *success_numbers(summary),
         *_decodability(summary),
@@ -113,142 +112,99 @@ def numbers(summary: Mapping[str, Any]) -> list[Number]:
     ]
 
 
-def success_numbers(summary: Mapping[str, Any]) -> list[Number]:
+def success_numbers(summary: Summary) -> list[Number]:
     """Success over all tasks, over those whose scene training showed or did not show, and of clean images."""
-    success = summary.get("success") or {}
-    clean = success.get("of_clean")
-    reason = success.get("reason")
+    success, clean = summary.success, summary.success.of_clean
+    reason = (success.reason,) if success.reason else ()
+    details = [
+        Number("seen in training", success.seen, percent, success.seen_ci, detail=True),
+        Number("held out", success.held_out, percent, success.held_out_ci, detail=True),
+        Number("clean images only", clean.value, percent, clean.ci, detail=True),
+    ]
     return [
-        Number(
-            "success",
-            number(success.get("all")),
-            percent,
-            interval_of(success),
-            (reason,) if reason else (),
-        ),
-        *(
-            Number(
-                name,
-                number(success.get(key)),
-                percent,
-                interval_of(success.get(f"{key}_ci")),
-                detail=True,
-            )
-            for key, name in (("seen", "seen in training"), ("held_out", "held out"))
-            if number(success.get(key)) is not None
-        ),
-        *(
-            [Number("clean images only", value_of(clean), percent, interval_of(clean), detail=True)]
-            if value_of(clean) is not None
-            else []
-        ),
+        Number("success", success.all, percent, success.ci, reason),
+        *(number for number in details if number.value is not None),
     ]
 
 
-def _decodability(summary: Mapping[str, Any]) -> list[Number]:
-    read = summary.get("decodability") or {}
-    headline = read.get("headline") or {}
-    where = f"{headline.get('site')}, step {headline.get('step')}, {read.get('coding')} coding"
-    notes = (where,) if headline.get("site") else (str(headline.get("reason") or "not defined"),)
-    controls = read.get("controls") or {}
+def _decodability(summary: Summary) -> list[Number]:
+    read = summary.decodability
+    headline, controls = read.headline, read.controls
+    where = f"{headline.site}, step {headline.step}, {read.coding} coding"
+    notes = (where,) if headline.site else (headline.reason or "not defined",)
     return [
-        Number(
-            "decodability R²", number(headline.get("r2")), decimal, interval_of(headline), notes
-        ),
-        *(
-            Number(name, value_of(controls.get(key)), decimal, detail=True)
-            for key, name in (
-                ("shuffled_labels", "shuffled labels"),
-                ("bag_of_words", "bag of words"),
-            )
-        ),
+        Number("decodability R²", headline.r2, decimal, headline.ci, notes),
+        Number("shuffled labels", controls.shuffled_labels, decimal, detail=True),
+        Number("bag of words", controls.bag_of_words, decimal, detail=True),
     ]
 
 
-def _correlation(summary: Mapping[str, Any]) -> Number:
-    rho = summary.get("correlation") or {}
-    p = (
-        str(rho.get("reason") or "")
-        if rho.get("p") is None
-        else p_value(rho["p"], rho.get("p_floor"))
-    )
-    notes = [note for note in (p, f"n = {count(rho.get('n'))}") if note]
-    return Number("Spearman", number(rho.get("spearman")), decimal, interval_of(rho), tuple(notes))
+def _correlation(summary: Summary) -> Number:
+    link = summary.correlation
+    p = (link.reason or "") if link.p is None else p_value(link.p, link.p_floor)
+    notes = tuple(note for note in (p, f"n = {count(link.n)}") if note)
+    return Number("Spearman", link.spearman, decimal, link.ci, notes)
 
 
-def _images(summary: Mapping[str, Any]) -> Number:
-    n, stopped = count(summary.get("n_tasks")), summary.get("stopped")
-    tasks = f"{n} tasks"
-    if stopped:
-        tasks = f"{n} of {count(summary.get('tasks_asked'))} tasks, stopped by the {stopped}"
-    outcomes = pick(summary, "success", "outcomes") or {}
-    counts = [f"{count(n_images)} {name}" for name, n_images in outcomes.items()]
-    return Number("images", number(summary.get("n_images")), count, notes=(tasks, *counts))
+def _images(summary: Summary) -> Number:
+    tasks = f"{count(summary.n_tasks)} tasks"
+    if summary.stopped:
+        asked = count(summary.tasks_asked)
+        tasks = f"{count(summary.n_tasks)} of {asked} tasks, stopped by the {summary.stopped}"
+    outcomes = [f"{count(n)} {name}" for name, n in summary.success.outcomes.items()]
+    return Number("images", summary.n_images, count, notes=(tasks, *outcomes))
 
 
-def _cost(summary: Mapping[str, Any]) -> list[Number]:
-    cost = summary.get("cost")
-    if not cost:
-        return []
-    memory = number(cost.get("peak_rss_mb"))
-    used = () if memory is None else (f"{size(memory * 1e6)} memory",)
-    speed = f"{decimal(cost.get('images_per_s'))} images/s"
-    return [Number("wall time", number(cost.get("wall_s")), duration, notes=(speed, *used))]
+def _cost(summary: Summary) -> Number:
+    cost = summary.cost
+    memory = () if cost.peak_rss_mb is None else (f"{size(cost.peak_rss_mb * 1e6)} memory",)
+    notes = (f"{decimal(cost.images_per_s)} images/s", *memory)
+    return Number("wall time", cost.wall_s, duration, notes=notes)
 
 
-def success_table(summary: Mapping[str, Any]) -> Table[Number]:
+def success_table(summary: Summary) -> Table[Number]:
     """Success by whether training showed the scene, and without malformed pictures."""
     caption = "Success: by whether training showed the scene, and without malformed pictures"
     return Table(SUCCESS_COLUMNS, success_numbers(summary), caption)
 
 
-def part_table(summary: Mapping[str, Any]) -> Table[Part]:
+def part_table(summary: Summary) -> Table[Part]:
     """The constituents, one a row, in the order of the family."""
-    success = pick(summary, "success", "by_constituent") or {}
-    r2 = pick(summary, "decodability", "by_constituent") or {}
-    rho = pick(summary, "correlation", "by_constituent") or {}
+    success, read = summary.success.by_constituent, summary.decodability
+    links = summary.correlation.by_constituent
     parts = [
-        Part(name, number(success.get(name)), value_of(r2.get(name)), rho.get(name) or {})
-        for name in dict.fromkeys([*success, *r2])
+        Part(name, success.get(name), read.by_constituent.get(name), links.get(name))
+        for name in dict.fromkeys([*success, *read.by_constituent])
         if name != "all"
     ]
-    coding = pick(summary, "decodability", "coding")
+    coding = read.coding
     worded = "" if coding == "slot" else " (as worded)"
     caption = f"Success{worded}, decodability ({coding} coding, headline site) and their correlation over tasks"
     return Table(PART_COLUMNS, parts, caption)
 
 
-@dataclass(frozen=True)
-class CodingR2:
-    """Decodability of one coding at the headline site."""
-
-    name: str
-    r2: float | None
-
-
-CODING_COLUMNS: tuple[Column[CodingR2], ...] = (
-    Column("coding", lambda coding: coding.name),
-    Column("r2", lambda coding: coding.r2, decimal, heading="R²", bar="r2"),
+CODING_COLUMNS: tuple[Column[tuple[str, CodingR2]], ...] = (
+    Column("coding", lambda row: row[0]),
+    Column("r2", lambda row: row[1].r2, decimal, heading="R²", bar="r2"),
 )
 
 
-def coding_table(summary: Mapping[str, Any]) -> Table[CodingR2]:
+def coding_table(summary: Summary) -> Table[tuple[str, CodingR2]]:
     """The codings, one a row, the headline first."""
-    r2 = pick(summary, "decodability", "by_coding") or {}
-    headline = pick(summary, "decodability", "coding")
+    read = summary.decodability
     rows = [
-        CodingR2(f"{name} (headline)" if name == headline else name, value_of(r2[name]))
-        for name in in_order(r2, headline)
+        (f"{name} (headline)" if name == read.coding else name, read.by_coding[name])
+        for name in in_order(read.by_coding, read.coding)
     ]
     return Table(CODING_COLUMNS, rows, "R² of each coding at the headline site")
 
 
-def document(summary: Mapping[str, Any], correlation: Mapping[str, Any]) -> str:
+def document(summary: Summary, correlation: Correlation) -> str:
     """The finding and the tables of a run as Markdown."""
     finding = find(summary, correlation)
     tables = (Table(NUMBER_COLUMNS, numbers(summary)), part_table(summary), coding_table(summary))
     parts = [
-        f"# {model_name(summary.get('model'))} on {summary.get('family')}",
+        f"# {model_name(summary.model)} on {summary.family}",
         finding.sentence,
         "\n".join(f"- {note}" for note in finding.notes),
         *(table.markdown() for table in tables if table.rows),
@@ -257,26 +213,26 @@ def document(summary: Mapping[str, Any], correlation: Mapping[str, Any]) -> str:
 
 
 def print_summary(
-    summary: Mapping[str, Any], correlation: Mapping[str, Any], console: Console | None = None
+    summary: Summary, correlation: Correlation, console: Console | None = None
 ) -> None:
     """Print the finding, the key numbers with their intervals, and one line per constituent.
 
     Args:
-        summary: the content of summary.json.
-        correlation: the content of correlation.json.
+        summary: of summary.json.
+        correlation: of correlation.json.
         console: where to print; standard output when not given.
     """
     finding = find(summary, correlation)
     said = Text(finding.sentence, style="bold")
     notes = [Text(f"- {note}", style="dim") for note in finding.notes]
-    rows = [*numbers(summary), *_cost(summary)]
+    rows = [*numbers(summary), _cost(summary)]
     pairs = Table(NUMBER_COLUMNS, rows).terminal(show_header=False, padding=(0, 2, 0, 0))
     pairs.columns[0].style = "dim"
     parts = part_table(summary)
     drawn = parts.terminal(
         box=box.SIMPLE_HEAD, padding=(0, 1), caption=parts.caption, caption_justify="left"
     )
-    title = Text(f"{model_name(summary.get('model'))} on {summary.get('family')}")
+    title = Text(f"{model_name(summary.model)} on {summary.family}")
     color = COLORS.get(finding.verdict, "dim")
     body = Group(said, *notes, Text(), pairs, Text(), drawn)
     (console or Console()).print(Panel(body, title=title, title_align="left", border_style=color))

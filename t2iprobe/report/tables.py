@@ -15,10 +15,9 @@ from typing import Any, Generic, Literal, TypeVar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from t2iprobe.report.formats import MISSING
+from t2iprobe.report.formats import MISSING, Interval
 
 Record = TypeVar("Record")
-Interval = tuple[float, float] | None
 
 
 class Medium(Flag):
@@ -53,7 +52,7 @@ class Cell:
     note: str = ""
     number: bool = False
     bar: str = ""
-    share: object = None
+    share: float | None = None
 
     def __str__(self) -> str:
         """The cell without a bar."""
@@ -101,7 +100,7 @@ class Column(Generic[Record]):
             note=self.note(record) if self.note else "",
             number=self.format is not plain,
             bar=self.bar,
-            share=value,
+            share=value if self.bar else None,
         )
 
     @property

@@ -1,11 +1,13 @@
 """The report of a run: what it says, that it says no more, and that foreign text stays text."""
 
 import base64
+import copy
 import io
 import json
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from t2iprobe.report import figures, formats, gallery, layers
 from t2iprobe.report.finding import find
 from t2iprobe.report.reading import TaskPoint, read_run
 from t2iprobe.report.summary import print_summary
+from t2iprobe.runs.records import CORRELATION, SUMMARY, Summary, from_json
+from t2iprobe.stats import Estimate
 
 HOSTILE = '<script>alert("x")</script> & a $red$ {{ 7 * 7 }} "circle"'
 
@@ -127,6 +131,12 @@ def test_same_data_give_the_same_bytes(built: Path, text: str, tmp_path: Path) -
         assert figure.read_bytes() == (copy / "figures" / figure.name).read_bytes()
 
 
+def test_the_headline_is_named(built: Path, page: Page) -> None:
+    headline = SUMMARY.read(built).decodability.headline
+    words = f"The headline is {headline.site} at step {headline.step}, chosen on one half"
+    assert any(words in part for part in page.texts)
+
+
 def test_outcomes_are_counted_apart(built: Path, page: Page) -> None:
     rows = pyarrow.parquet.read_table(built / "scores.parquet").to_pylist()
     counts = Counter(row["outcome"] for row in rows)
@@ -207,29 +217,34 @@ def test_text_on_paper_has_contrast(text: str) -> None:
                 assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, (ink, paper, colors["ink"])
 
 
-def given(**changes: Any) -> dict[str, Any]:
-    """A summary with a clear positive correlation, changed."""
-    summary = {
-        "success": {
-            "all": 0.6,
-            "ci": [0.5, 0.7],
-            "between_task": {"p": 0.001, "sd": 0.2},
-            "outcomes": {},
-        },
-        "decodability": {
-            "coding": "scene",
-            "headline": {"site": "t.2", "step": 0, "r2": 0.5},
-            "controls": {},
-        },
-        "correlation": {"spearman": 0.4, "ci": [0.2, 0.6], "p": 0.001, "n": 90, "unit": "task"},
+@pytest.fixture(scope="module")
+def clear(built: Path) -> dict[str, Any]:
+    """A summary with a clear positive correlation."""
+    summary = summary_of(built)
+    summary["n_unscored"] = 0
+    summary["success"] |= {
+        "all": 0.6,
+        "ci": [0.5, 0.7],
+        "outcomes": {"right": 6, "wrong": 4},
+        "coverage": 1.0,
     }
+    summary["success"]["between_task"] |= {"p": 0.001, "sd": 0.2}
+    summary["decodability"]["headline"] |= {"site": "t.2", "step": 0, "r2": 0.5}
+    summary["correlation"] |= {"spearman": 0.4, "ci": [0.2, 0.6], "n": 90, "detectable": None}
+    return summary
+
+
+def changed(summary: dict[str, Any], **changes: Any) -> Summary:
+    """The record of a summary with other values at some paths, e.g. success__all."""
+    summary = copy.deepcopy(summary)
     for path, value in changes.items():
         part: Any = summary
         *way, last = path.split("__")
         for key in way:
             part = part[key]
         part[last] = value
-    return summary
+    record: Summary = from_json(Summary, summary, "summary.json")
+    return record
 
 
 @pytest.mark.parametrize(
@@ -243,7 +258,7 @@ def given(**changes: Any) -> dict[str, Any]:
         ({"correlation__ci": [-0.1, 0.6]}, "unclear", "contains 0"),
         ({"correlation__ci": [0.0, 0.6]}, "unclear", "contains 0"),
         ({"correlation__spearman": -0.4, "correlation__ci": [-0.6, -0.2]}, "against", "less often"),
-        ({"success__between_task": {"p": 0.3}}, "nothing to explain", "hardly varies"),
+        ({"success__between_task__p": 0.3}, "nothing to explain", "hardly varies"),
         ({"success__all": 1.0}, "nothing to explain", "Every scored image is right"),
         ({"success__all": 0.0}, "nothing to explain", "Every scored image is wrong"),
         (
@@ -274,33 +289,36 @@ def given(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_finding_says_no_more_than_the_numbers(
-    changes: dict[str, Any], verdict: str, words: str
+    clear: dict[str, Any], changes: dict[str, Any], verdict: str, words: str
 ) -> None:
-    found = find(given(**changes))
+    found = find(changed(clear, **changes))
     assert found.verdict == verdict
     assert words in found.sentence
 
 
-def test_finding_prefers_the_groups_when_the_sign_flips() -> None:
-    strata = {"seen": {"value": 1.0}, "held_out": {"value": 1.0}}
-    found = find(
-        given(correlation__spearman=-0.543),
-        {"sign_flip": "pooled and within differ", "strata": strata},
+def test_finding_prefers_the_groups_when_the_sign_flips(built: Path, clear: dict[str, Any]) -> None:
+    one = Estimate(1.0, None, None, 20, "task", "Spearman")
+    correlation = replace(
+        CORRELATION.read(built),
+        sign_flip="pooled and within differ",
+        strata={"seen": one, "held_out": one},
     )
+    found = find(changed(clear, correlation__spearman=-0.543), correlation)
     assert found.verdict == "sign flip"
     assert "seen 1.00, held-out 1.00" in found.sentence
     assert "−0.54" in found.sentence
 
 
-def test_finding_notes_what_weakens_it() -> None:
+def test_finding_notes_what_weakens_it(clear: dict[str, Any]) -> None:
     outcomes = {"right": 10, "wrong": 3, "malformed": 20, "unscored": 2}
     notes = " ".join(
         find(
-            given(
+            changed(
+                clear,
                 success__outcomes=outcomes,
                 success__coverage=33 / 35,
                 n_unscored=2,
-                decodability__controls={"shuffled_labels": 0.55},
+                decodability__controls__shuffled_labels=0.55,
             )
         ).notes
     )
@@ -315,22 +333,21 @@ def test_a_run_without_anything_defined_is_still_a_page(tmp_path: Path) -> None:
         tmp_path / "r", n_tasks=6, n_images=1, unscored=99, card=False, model="<b>bold</b>"
     )
     summary = summary_of(folder)
-    summary["decodability"] = {
-        "coding": "scene",
-        "headline": {"r2": None, "reason": "too few tasks"},
-    }
-    summary["success"] = {"all": None, "reason": "no image could be scored"}
-    summary["correlation"] = {"spearman": None, "reason": "no task has a success"}
-    del summary["cost"], summary["frequency"]
+    read = summary["decodability"]
+    read["headline"] |= dict.fromkeys(("site", "step", "pooling", "r2", "ci"))
+    read["headline"]["reason"] = "too few tasks"
+    read |= {"by_constituent": {}, "by_coding": {}}
+    summary["success"] |= {"all": None, "ci": None, "reason": "no image could be scored"}
+    summary["correlation"] |= {"spearman": None, "ci": None, "reason": "no task has a success"}
+    summary["correlation"]["by_constituent"] = {}
     (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "correlation.json").write_text("{}")
     shutil.rmtree(folder / "images")
     page = Page(report.build(folder).read_text())
     said = " ".join(page.texts)
     assert "Success is not known (no image could be scored)" in said
     assert "too few tasks" in said
     assert "<b>bold</b>" in said
-    assert "Not shown: the model has no card" in said
+    assert "Not shown: no model card" in said
     assert "nan" not in said.lower().split()
 
 
@@ -509,8 +526,8 @@ def test_short_names_stay_distinct() -> None:
         (formats.p_value(0.0001, 0.0001), "p ≤ 0.0001"),
         (formats.p_value(0.034), "p = 0.034"),
         (formats.p_value(None), "p not defined"),
-        (formats.interval([0.1, float("nan")]), ""),
-        (formats.interval({"ci": [-0.1, 0.25]}), "−0.10 to 0.25"),
+        (formats.interval(None), ""),
+        (formats.interval((-0.1, 0.25)), "−0.10 to 0.25"),
         (formats.duration(59.7), "1 min 0 s"),
         (formats.duration(7500), "2 h 5 min"),
         (formats.size(1_410_000_000), "1.4 GB"),
@@ -547,12 +564,12 @@ def test_other_folders_are_no_runs(tmp_path: Path, make: str) -> None:
 
 
 def test_terminal_summary_fits_and_says_it(built: Path) -> None:
-    summary = summary_of(built) | {"model": "[bold]not markup[/bold]"}
+    summary = replace(SUMMARY.read(built), model="[bold]not markup[/bold]")
     console = Console(file=io.StringIO(), width=80)
-    print_summary(summary, {}, console)
+    print_summary(summary, CORRELATION.read(built), console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "[bold]not markup[/bold]" in shown
     assert max(map(len, shown.splitlines())) <= 80
     for name in ("color1", "relation", "malformed", "shuffled labels", "bag of words"):
         assert name in shown
-    assert formats.decimal(summary["decodability"]["headline"]["r2"]) in shown
+    assert formats.decimal(summary.decodability.headline.r2) in shown
