@@ -3,6 +3,8 @@
 A table is a list of records under a list of columns. One more line in the list is one more column everywhere:
 
     Column("r2", lambda part: part.r2, decimal, heading="R²", bar="r2")
+
+The tables of a run are in `summary.py`, those of a comparison in `compare.py`.
 """
 
 import csv
