@@ -10,9 +10,8 @@ from t2iprobe.errors import DataError
 from t2iprobe.probes.controls import SHUFFLED
 from t2iprobe.probes.crossfit import CrossPredict, OutOfFold
 from t2iprobe.probes.decodability import TaskDecodability, accuracy
-from t2iprobe.runs.cuts import NOTHING_LOST, Lost
 from t2iprobe.runs.records import ProbeFit
-from t2iprobe.runs.targets import ALL, Array, Group, Targets
+from t2iprobe.runs.targets import ALL, NOTHING_LOST, Array, Group, Lost, Targets
 
 
 @dataclass(frozen=True)

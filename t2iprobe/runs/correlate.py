@@ -1,4 +1,4 @@
-"""Relate decodability to success: scores and decodability -> correlation.json and summary.json.
+"""Stage 4 of 5. Relate decodability to success: scores and decodability -> correlation.json and summary.json.
 
 The unit is the task. A task's decodability is that of the family's headline coding at the headline site.
 """

@@ -6,18 +6,20 @@ Nothing is pickled: JSON, JSON lines, PNG, safetensors and parquet only.
 
 import json
 import os
+import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from t2iprobe.errors import DataError
 from t2iprobe.runs.config import check_same
-from t2iprobe.runs.provenance import git_commit, versions
 
 SCHEMA_VERSION = 2
 READABLE = (1, 2)
@@ -25,6 +27,23 @@ READABLE = (1, 2)
 _PARTS = ("settings", "stages")
 _MENDED = "put a copy back, or make the run again in another folder"
 Row = dict[str, Any]
+
+PACKAGES = (
+    "t2iprobe",
+    "torch",
+    "diffusers",
+    "transformers",
+    "accelerate",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "datasets",
+    "pillow",
+    "ftfy",
+)
+"""Packages that can change a number; a run carries their versions, so that it can be traced."""
 
 
 @contextmanager
@@ -158,10 +177,10 @@ class RunFolder:
             DataError: the folder has no run.json, or one of another schema version.
         """
         folder = cls(path)
-        version = folder.manifest.get("schema_version")
-        if version not in READABLE:
+        schema = folder.manifest.get("schema_version")
+        if schema not in READABLE:
             raise DataError(
-                f"{folder.manifest_path} has schema version {version!r}, and this t2iprobe reads {SCHEMA_VERSION}: "
+                f"{folder.manifest_path} has schema version {schema!r}, and this t2iprobe reads {SCHEMA_VERSION}: "
                 "read it with the t2iprobe that wrote it, or run it again"
             )
         return folder
@@ -290,3 +309,31 @@ def intact_png(path: Path) -> bool:
     except (OSError, SyntaxError):
         return False
     return True
+
+
+def versions() -> dict[str, str | None]:
+    """The version of Python and of every package that can change a number; None for one that is not installed."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from; None for an installed package."""
+    source = Path(__file__).parent.parent
+    try:
+        log = subprocess.run(
+            ["git", "-C", str(source), "log", "-1", "--format=%H", "--", str(source)],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return log.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""Make the images of a run and read activations in the same pass: model -> images/, activations/, tasks.jsonl.
+"""Stage 1 of 5. Make images and read activations in one pass: model -> images/, activations/, tasks.jsonl.
 
 Batches are fixed by the task list. A batch is done when its shard is there and its images are whole; any other is
 made again as a whole, so an interrupted run ends with the same bytes as an unbroken one.

@@ -1,4 +1,4 @@
-"""Fit the probes of a run: activations -> probes.parquet, headline.json, decodability.parquet.
+"""Stage 3 of 5. Fit the probes of a run: activations -> probes.parquet, headline.json, decodability.parquet.
 
 Every recorded array is probed for every coding side by side, shuffled labels included. The headline site is a place in
 the denoiser's image stream, chosen by `t2iprobe.probes.headline` on one half of the folds and valued on the other.
@@ -23,7 +23,6 @@ from t2iprobe.probes.headline import Choice, choose_headline, first_half, half_r
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.array import Probed, or_none, probe, ratio, sums
 from t2iprobe.runs.config import RunConfig
-from t2iprobe.runs.cuts import Cuts
 from t2iprobe.runs.folder import RunFolder
 from t2iprobe.runs.progress import bar
 from t2iprobe.runs.records import (
@@ -39,7 +38,7 @@ from t2iprobe.runs.records import (
 )
 from t2iprobe.runs.run_tasks import RunTasks
 from t2iprobe.runs.shards import ActivationReader
-from t2iprobe.runs.targets import ALL, Targets
+from t2iprobe.runs.targets import ALL, Cuts, Targets
 
 Result = TypeVar("Result")
 

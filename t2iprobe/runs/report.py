@@ -1,4 +1,4 @@
-"""Write the report of a run: tables -> report.html and figures."""
+"""Stage 5 of 5. Write the report of a run: tables -> report.html and figures."""
 
 from t2iprobe import report
 from t2iprobe.runs.config import RunConfig

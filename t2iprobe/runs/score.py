@@ -1,4 +1,4 @@
-"""Judge every image of a run: run folder -> scores.parquet."""
+"""Stage 2 of 5. Judge every image of a run: run folder -> scores.parquet."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,14 +4,15 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 import pytest
-from fake_run import write_fake_run
 from matplotlib.figure import Figure
+from recorded import at_level, edit, recorded, with_card, without_card
 from rich.console import Console
 from scipy import stats
 
@@ -29,39 +30,33 @@ from t2iprobe.report.compare_figures import (
 from t2iprobe.report.compare_findings import correlate_runs, sentences
 from t2iprobe.report.run_points import read_point, read_points
 from t2iprobe.report.tables import markdown
+from t2iprobe.runs.folder import RunFolder
+from t2iprobe.runs.records import MANIFEST, SUMMARY
 
-SPECS: list[dict[str, Any]] = [
-    {"training_step": 300, "level": 0.05, "strength": 0.2},
-    {"training_step": 1200, "level": 0.3, "strength": 0.4},
-    {"training_step": 4000, "level": 0.8, "strength": 0.6},
-    {
-        "training_run": "few",
-        "sampling": "uniform",
-        "share_seen": 0.01,
-        "level": 0.1,
-        "strength": 0.3,
-        "varied": False,
-    },
-    {
-        "training_run": "many",
-        "sampling": "uniform",
-        "share_seen": 0.7,
-        "level": 0.9,
-        "strength": 0.7,
-        "varied": False,
-    },
+SPECS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"steps": 300}, {"success": 0.05, "r2": 0.2}),
+    ({"steps": 1200}, {"success": 0.3, "r2": 0.4}),
+    ({"steps": 4000}, {"success": 0.8, "r2": 0.6}),
+    (
+        {"run": "few", "sampling": "uniform", "share_seen": 0.01},
+        {"success": 0.1, "r2": 0.3, "varies": False},
+    ),
+    (
+        {"run": "many", "sampling": "uniform", "share_seen": 0.7},
+        {"success": 0.9, "r2": 0.7, "varies": False},
+    ),
 ]
+"""What the card of each compared model says, and what its run finds."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     base = tmp_path_factory.mktemp("runs")
-    return [
-        write_fake_run(
-            base / f"run{i}", n_tasks=10, n_images=1, unscored=0, seed=i, model=f"model{i}", **spec
-        )
-        for i, spec in enumerate(SPECS)
-    ]
+    folders = [recorded(base / f"run{i}") for i in range(len(SPECS))]
+    for folder, (card, numbers) in zip(folders, SPECS, strict=True):
+        edit(MANIFEST, folder, with_card(**card))
+        edit(SUMMARY, folder, at_level(**numbers))
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -120,12 +115,6 @@ def students(base: Path) -> list[Path]:
     return found
 
 
-def edit(path: Path, change: Any) -> None:
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
-
-
 def test_rank_correlation_over_runs_is_scipys(compared: Comparison) -> None:
     assert [item.coding for item in compared.across] == ["scene", "slot", "presence", "binding"]
     for item in compared.across:
@@ -138,9 +127,10 @@ def test_rank_correlation_over_runs_is_scipys(compared: Comparison) -> None:
 def test_different_numbers_of_tasks_are_told(
     runs: list[Path], compared: Comparison, tmp_path: Path
 ) -> None:
-    words = "Runs differ in their number of tasks (10 to 15): R² rises with it"
+    words = "Runs differ in their number of tasks (24 to 36): R² rises with it"
     assert not any("number of tasks" in sentence for sentence in compared.sentences)
-    longer = write_fake_run(tmp_path / "longer", n_tasks=15, n_images=1)
+    longer = recorded(tmp_path / "longer")
+    edit(SUMMARY, longer, lambda summary: replace(summary, n_tasks=36))
     found = compare([*runs, longer], tmp_path / "out")
     printer = Console(width=200, record=True, file=io.StringIO())
     print_comparison(found, printer)
@@ -150,18 +140,20 @@ def test_different_numbers_of_tasks_are_told(
 
 
 def test_points_are_the_summaries(runs: list[Path]) -> None:
-    for folder, spec in zip(runs, SPECS, strict=True):
+    for folder, (_, numbers) in zip(runs, SPECS, strict=True):
         summary = json.loads((folder / "summary.json").read_text())
         point = read_point(folder)
         assert point.success == summary["success"]["held_out"]
-        assert point.success_all == summary["success"]["all"]
+        assert point.success_all == summary["success"]["all"] == numbers["success"]
         assert point.held_out
-        assert point.r2 == summary["decodability"]["by_coding"]["scene"]["r2"]
-        assert point.varies is spec.get("varied", True)
+        assert point.r2 == summary["decodability"]["by_coding"]["scene"]["r2"] == numbers["r2"]
+        assert point.varies is numbers.get("varies", True)
 
 
 def test_success_over_all_tasks_stands_in_and_is_marked(tmp_path: Path) -> None:
-    point = read_point(write_fake_run(tmp_path / "r", n_tasks=6, n_images=1, card=False))
+    folder = recorded(tmp_path / "r")
+    without_card(folder)
+    point = read_point(folder)
     assert not point.held_out
     assert point.success == point.success_all
     assert (point.training_run, point.training_step, point.share_seen) == (None, None, None)
@@ -179,8 +171,6 @@ def test_below_four_runs_there_is_no_correlation(runs: list[Path]) -> None:
 
 def test_runs_without_success_do_not_count(runs: list[Path]) -> None:
     points = read_points(runs)
-    from dataclasses import replace
-
     points[0] = replace(points[0], success=None)
     points[1] = replace(points[1], decodability={})
     assert correlate_runs(points)[0].estimate.n == 3
@@ -229,9 +219,8 @@ def test_curves_follow_step_and_share(runs: list[Path]) -> None:
 
 
 def test_names_cannot_break_the_files(tmp_path: Path) -> None:
-    folder = write_fake_run(
-        tmp_path / "a|b $x$ <script>", n_tasks=6, n_images=1, training_run="<script>|$"
-    )
+    folder = recorded(tmp_path / "a|b $x$ <script>")
+    edit(MANIFEST, folder, with_card(run="<script>|$"))
     found = compare([folder], tmp_path / "out")
     page = (tmp_path / "out" / "compare.html").read_text()
     assert "<script" not in page
@@ -348,8 +337,8 @@ def test_each_kind_has_a_table_of_its_own(runs: list[Path], tmp_path: Path) -> N
 
 
 def test_what_could_be_seen_is_told_from_what_was(tmp_path: Path) -> None:
-    folder = write_fake_run(tmp_path / "r", n_tasks=8, n_images=1, share_seen=0.24)
-    edit(folder / "run.json", lambda run: run["model"]["card"].update(share_possible=0.7))
+    folder = recorded(tmp_path / "r")
+    edit(MANIFEST, folder, with_card(share_seen=0.24, share_possible=0.7))
     (table,) = kind_tables(read_points([folder]))
     row = dict(zip(table.headings, map(str, table.cells[0]), strict=True))
     assert (row["possible"], row["seen"]) == ("70%", "24%")
@@ -363,10 +352,11 @@ def test_kinds_are_correlated_apart(runs: list[Path], tmp_path: Path) -> None:
 
 
 def test_unfinished_run_names_the_stage(tmp_path: Path) -> None:
-    folder = write_fake_run(tmp_path / "r", n_tasks=4, n_images=1)
-    edit(folder / "run.json", lambda run: run["stages"]["probe"].update(status="running"))
+    folder = recorded(tmp_path / "r")
+    RunFolder(folder).set_stage("probe", "running")
     with pytest.raises(DataError, match="is not finished: its stage 'probe' is missing"):
         compare([folder], tmp_path / "out")
+    RunFolder(folder).set_stage("score", "running")
     (folder / "scores.parquet").unlink()
     with pytest.raises(DataError, match="its stage 'score' is missing"):
         compare([folder], tmp_path / "out")
@@ -391,7 +381,7 @@ def test_one_run_twice_is_refused(runs: list[Path], tmp_path: Path) -> None:
 
 
 def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    folders = [write_fake_run(tmp_path / part / "run", n_tasks=4, n_images=1) for part in "ab"]
+    folders = [recorded(tmp_path / part / "run") for part in "ab"]
     assert [point.name for point in read_points(folders)] == ["a/run", "b/run"]
 
 

@@ -12,10 +12,9 @@ from t2iprobe.probes.decodability import r2
 from t2iprobe.runs import report
 from t2iprobe.runs import run_tasks as drawing
 from t2iprobe.runs.array import probe as probe_one
-from t2iprobe.runs.cuts import Cuts
 from t2iprobe.runs.records import HEADLINE, PROBES, SUMMARY, ProbeRow
 from t2iprobe.runs.run_tasks import RunTasks
-from t2iprobe.runs.targets import ALL, Targets
+from t2iprobe.runs.targets import ALL, Cuts, Targets
 
 
 @pytest.fixture(scope="module")
