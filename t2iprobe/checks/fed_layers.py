@@ -26,7 +26,7 @@ Reached = frozenset[tuple[str, str, int]]
 """Tokens and channels of them that differ from those of an undisturbed call."""
 
 
-def handed_on(model: Model, found: Calibration) -> dict[str, list[str]]:
+def fed_layers(model: Model, found: Calibration) -> dict[str, list[str]]:
     """For each text encoder that runs, the paths of the layers whose token states a denoiser is given.
 
     Empty for an encoder of which only a pooled vector is used. Of layers that are added up, only the last is told.

@@ -20,7 +20,7 @@ _WORDS = ("guidance", "cfg", "negative")
 """What the arguments of guidance have in their names."""
 
 
-def unheeded(model: Model, found: Calibration) -> list[str]:
+def ignored_settings(model: Model, found: Calibration) -> list[str]:
     """A sentence for each setting of guidance that changes nothing.
 
     Only a setting with which calibration saw no unconditional row is in doubt. If the denoiser is first given the same

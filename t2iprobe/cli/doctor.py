@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
     from t2iprobe.activations.plan import calibrated
     from t2iprobe.checks.doctor import diagnose
-    from t2iprobe.checks.ignored_settings import unheeded
+    from t2iprobe.checks.ignored_settings import ignored_settings
     from t2iprobe.models.loading import load_model
 
     console = Console(highlight=False)
@@ -39,6 +39,6 @@ def main(arguments: list[str]) -> int:
         mark = "[green]pass[/]" if check.ok else "[red]FAIL[/]"
         console.print(f"{mark}  {escape(check.name)}: {escape(check.sentence)}", soft_wrap=True)
     found = calibrated(model)
-    for note in (*found.notes, *unheeded(model, found)):
+    for note in (*found.notes, *ignored_settings(model, found)):
         console.print(f"note  {escape(note)}", soft_wrap=True)
     return 1 if failed else 0

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from t2iprobe.checks.inspect import ModelReport
 
 DESCRIPTION = """\
-Say what can be read in a model: its text encoders and which of their layers the denoiser is fed, its denoisers and the
-form of guidance, prompt limits, every site with its stream and shape, and the bytes a run would take. The configs are
-enough: no weight is downloaded or loaded, whatever the size.
+Say what can be read in a model. Without --trial that is the module tree, built from the configs alone (no weight is
+downloaded or loaded, whatever the size): components, classes, layers, every site with its width, prompt limits, numbers
+of weights. With --trial the weights are loaded and the pipeline is called: streams, shapes, the form of guidance, the
+layers that the denoiser is fed, and the bytes of a run's activations.
 
   t2iprobe inspect shapes-mmdit
   t2iprobe inspect stabilityai/stable-diffusion-3.5-medium --json
-  t2iprobe inspect ./my-checkpoint --trial          the same from calls with the weights of the checkpoint
-  t2iprobe inspect shapes-mmdit --why transformer.blocks.0     what its streams are told by"""
+  t2iprobe inspect ./my-checkpoint --trial
+  t2iprobe inspect shapes-mmdit --why transformer.transformer_blocks.0     what its streams are told by"""
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class InspectConfig(OneModel):
     """Which model to look at, and how it is loaded."""
 
     trial: bool = False
-    """Load the weights and make the trial calls with them, instead of with stand-ins."""
+    """Load the weights and call the pipeline: streams, shapes, guidance, and which layers are fed."""
     why: str | None = None
     """Print by what rule and what numbers a site is text or image. Loads the weights and makes the trial calls."""
     json: bool = False
     """Print JSON."""
     images: int = 768
-    """Images of the planned run whose bytes are told."""
+    """Images of the planned run whose bytes are told with --trial."""
 
     def __post_init__(self) -> None:
         """Reject numbers that cannot be meant.
@@ -62,12 +63,12 @@ def main(arguments: list[str]) -> int:
     from t2iprobe.runs.memory import give_back_soon
 
     give_back_soon()
-    found = inspect_checkpoint(config.model, config, config.trial, 5, config.images)
+    report = inspect_checkpoint(config.model, config, config.trial, 5, config.images)
     if config.json:
-        print(json.dumps(found.as_dict(), indent=1))
+        print(json.dumps(report.as_dict(), indent=1))
     else:
-        print_inspection(found)
-    return 0 if found.lists_denoisers else 1
+        print_inspection(report)
+    return 0 if report.lists_denoisers else 1
 
 
 def _reasons(config: InspectConfig, site: str) -> list[str]:
@@ -79,26 +80,30 @@ def _reasons(config: InspectConfig, site: str) -> list[str]:
     return why(calibrated(load_model(config.model, config)), site)
 
 
-def print_inspection(found: "ModelReport") -> None:
+def print_inspection(report: "ModelReport") -> None:
     """Print what is known of a model: parts, sites, and what a run would cost."""
+    from t2iprobe.report.formats import size
+
     console = _console()
-    console.print(f"{found.name}  {found.class_name}", style="bold")
-    console.print(_parts(found))
-    console.print(_sites(found))
-    if found.tried:
-        size = "unknown" if found.image_size is None else "{} x {}".format(*found.image_size)
-        batch = "any" if found.max_batch is None else str(found.max_batch)
-        console.print(f"images {size}, batch size {batch}")
-        if found.bytes_per_image is not None and found.planned_bytes is not None:
-            console.print(
-                f"activations {found.bytes_per_image / 1e3:.1f} kB an image, "
-                f"{found.planned_bytes / 1e6:.1f} MB for {found.planned_images} images"
-            )
-    elif found.missing:
-        console.print("streams, shapes, guidance and bytes: unknown")
+    console.print(f"{report.name}  {report.class_name}", style="bold")
+    console.print(_parts(report))
+    console.print(_sites(report))
+    count = report.parameters
+    console.print(
+        f"weights {_millions(count)}: {size(2 * count)} in bf16 or fp16, {size(4 * count)} in fp32"
+    )
+    if report.tried:
+        picture = "unknown" if report.image_size is None else "{} x {}".format(*report.image_size)
+        batch = "any" if report.max_batch is None else str(report.max_batch)
+        console.print(f"images {picture}, batch size {batch}")
     else:
-        console.print("streams, shapes, guidance and bytes: add --trial")
-    for note in found.notes:
+        console.print("streams, shapes, guidance and the layers that are fed: add --trial")
+    if report.bytes_per_image is not None and report.planned_bytes is not None:
+        console.print(
+            f"activations {size(report.bytes_per_image)} an image, "
+            f"{size(report.planned_bytes)} for {report.planned_images} images"
+        )
+    for note in report.notes:
         console.print(f"note: {note}", soft_wrap=True)
 
 
@@ -110,47 +115,37 @@ def _console() -> Console:
     return console
 
 
-def _parts(found: "ModelReport") -> Table:
+def _parts(report: "ModelReport") -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "class", "weights", "blocks", ""):
         right = column in ("weights", "blocks")
         table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for name, encoder in found.encoders.items():
-        limit = "" if encoder.limit is None else f"at most {encoder.limit} tokens"
-        fed = (
-            ""
-            if encoder.fed is None
-            else f"denoiser is fed {', '.join(encoder.fed) or 'a pooled vector only'}"
-        )
-        said = "; ".join(part for part in (limit, fed) if part)
-        table.add_row(
-            name,
-            encoder.class_name,
-            _millions(encoder.parameters),
-            str(encoder.layers),
-            said,
-        )
-    for name, denoiser in found.denoisers.items():
-        said = "" if denoiser.guidance is None else f"guidance: {denoiser.guidance}"
-        table.add_row(
-            name,
-            denoiser.class_name,
-            _millions(denoiser.parameters),
-            str(denoiser.blocks),
-            said,
-        )
-    for name, reason in found.missing.items():
+    for name, encoder in report.encoders.items():
+        facts = [] if encoder.limit is None else [f"at most {encoder.limit} tokens"]
+        if encoder.fed is not None:
+            facts.append(f"denoiser is fed {', '.join(encoder.fed) or 'a pooled vector only'}")
+        weights = _millions(encoder.parameters)
+        table.add_row(name, encoder.class_name, weights, str(encoder.layers), "; ".join(facts))
+    for name, denoiser in report.denoisers.items():
+        fact = "" if denoiser.guidance is None else f"guidance: {denoiser.guidance}"
+        weights = _millions(denoiser.parameters)
+        table.add_row(name, denoiser.class_name, weights, str(denoiser.blocks), fact)
+    for name, part in report.others.items():
+        table.add_row(name, part.class_name, _millions(part.parameters), "", "")
+    for name, reason in report.missing.items():
         table.add_row(name, "unknown", "unknown", "unknown", f"cannot be built: {reason}")
     return table
 
 
-def _sites(found: "ModelReport") -> Table:
-    table = Table(title="sites, * read by default", title_justify="left", box=None, pad_edge=False)
-    for column in ("", "site", "class", "shape"):
+def _sites(report: "ModelReport") -> Table:
+    title = "sites, * read by default" if report.tried else "sites"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("", "site", "class", "shape" if report.tried else "width"):
         table.add_column(column, overflow="fold")
-    for site in found.sites:
-        shape = "unknown" if site.shape is None else " x ".join(map(str, site.shape))
-        table.add_row("*" if site.default else "", site.name, site.class_name, shape)
+    for site in report.sites:
+        sizes = site.shape or (site.width,)
+        size = " x ".join("unknown" if size is None else str(size) for size in sizes)
+        table.add_row("*" if site.default else "", site.name, site.class_name, size)
     return table
 
 

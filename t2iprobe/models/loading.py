@@ -206,7 +206,7 @@ def build_pipeline(
     settings: LoadSettings,
     given: Mapping[str, Any] | None = None,
 ) -> Any:
-    """The pipeline of a folder; components that are given are not read.
+    """The pipeline of a folder; components that are given are not read, and may be without values.
 
     Raises:
         ModelError: the folder is broken, or was written by another version; one line says what to do.
@@ -248,7 +248,8 @@ def build_pipeline(
         if is_out_of_memory(failure):
             raise out_of_memory(f"loading {name}", "cpu", _plain(dtype)) from failure
         raise explain_loading(name, folder, index, settings, failure.error) from failure
-    check_weights(name, folder, pipe, logged)
+    if given is None:
+        check_weights(name, folder, pipe, logged)
     return pipe
 
 

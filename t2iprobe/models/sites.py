@@ -22,7 +22,7 @@ def _is_block(module: nn.Module) -> bool:
     return len(parts) >= 2 and not isinstance(module, nn.Embedding)
 
 
-def _attends(module: nn.Module) -> bool:
+def attends(module: nn.Module) -> bool:
     """Whether there is attention inside: projections to queries, whatever the class is called."""
     names = {name.rpartition(".")[2] for name, _ in module.named_modules()}
     queries = {"to_q", "q_proj", "query", "to_qkv", "qkv", "in_proj", "q"}
@@ -81,7 +81,7 @@ def denoiser_blocks(module: nn.Module) -> dict[str, nn.Module]:
 def _is_attention_block(module: nn.Module) -> bool:
     """Attention with its norm: what a UNet block lists beside its convolutions. A list of bare projections is not."""
     children = list(module.children())
-    return _attends(module) and len(children) >= 3 and any(_is_norm(child) for child in children)
+    return attends(module) and len(children) >= 3 and any(_is_norm(child) for child in children)
 
 
 def _is_norm(module: nn.Module) -> bool:

@@ -17,7 +17,7 @@ from t2iprobe.activations.plan import (
 )
 from t2iprobe.activations.pooling import split_poolings
 from t2iprobe.activations.truncation import foresee_cut
-from t2iprobe.checks.ignored_settings import unheeded
+from t2iprobe.checks.ignored_settings import ignored_settings
 from t2iprobe.errors import ConfigError, DataError
 from t2iprobe.models.cards import find_card
 from t2iprobe.models.loading import load_model
@@ -104,7 +104,7 @@ def notes_on(model: Model, plan: CapturePlan, config: RunConfig) -> tuple[str, .
         few = [
             f"--batch-size {config.batch_size} is not reached: this pipeline makes {found.max_batch} image a call"
         ]
-    return (*check_size(model, found), *found.notes, *unheeded(model, found), *few)
+    return (*check_size(model, found), *found.notes, *ignored_settings(model, found), *few)
 
 
 def _stop(

@@ -17,26 +17,24 @@ from typing import Any
 import pytest
 import stub_hub
 import tiny
-import torch
 from pipelines import full_size
 from rich.console import Console
 from torch import nn
 
-from t2iprobe.calibration.result import Reading
 from t2iprobe.checks import inspect as checks_inspect
-from t2iprobe.checks import shortcuts, small
-from t2iprobe.checks import stand_ins as light
 from t2iprobe.checks.fed_layers import Reached, _taps
 from t2iprobe.checks.inspect import (
     DenoiserReport,
     EncoderReport,
     ModelReport,
+    PartReport,
     SiteReport,
     inspect_configs,
+    inspect_model,
+    text_layers,
 )
 from t2iprobe.cli import inspect as inspect_command
 from t2iprobe.cli.main import main
-from t2iprobe.errors import ConfigError
 from t2iprobe.models.loading import load_model
 from t2iprobe.models.settings import LoadSettings
 
@@ -76,8 +74,8 @@ def test_of_a_hub_repository_no_weight_is_fetched(tiny_folder: Folder, tmp_path:
     assert not [line for line in seen if line.endswith((".safetensors", ".bin"))]
     assert not list(tmp_path.rglob("*.safetensors"))
     report = inspect_configs(folder, LoadSettings(pipe_arg=tiny.pipe_args("sd15")))
-    assert report.tried
-    assert all(site.shape for site in report.sites)
+    assert report.lists_denoisers
+    assert not report.missing
 
 
 def test_a_part_that_cannot_be_built_is_named_and_the_rest_listed(
@@ -92,8 +90,7 @@ def test_a_part_that_cannot_be_built_is_named_and_the_rest_listed(
     (tmp_path / "model_index.json").write_text(json.dumps(index))
     report = inspect_configs(str(tmp_path), LoadSettings())
     assert not report.tried
-    assert "vae: diffusers has no class FutureCodec" in report.notes[-1]
-    assert report.missing == {"vae": "diffusers has no class FutureCodec"}
+    assert report.missing == {"vae": "diffusers has no class FutureCodec that can be imported"}
     assert report.lists_denoisers
     assert report.denoisers["unet"].blocks == 13
     assert report.encoders["text_encoder"].layers == 3
@@ -129,8 +126,7 @@ def test_where_a_denoiser_cannot_be_listed_the_exit_code_says_so(
     (row,) = (line for line in out.splitlines() if line.startswith("unet "))
     assert row.split()[:4] == ["unet", *["unknown"] * 3]
     assert f"cannot be built: {reason}" in row
-    assert "streams, shapes, guidance and bytes: unknown" in out
-    assert re.search(r"text_encoder\S*layers\.0:text +CLIPEncoderLayer +unknown", out)
+    assert re.search(r"text_encoder\S*layers\.0:text +CLIPEncoderLayer +\d+", out)
     assert main(["inspect", str(folder), "--json"]) == 1
     assert reason in json.loads(capsys.readouterr().out)["missing"]["unet"]
 
@@ -160,73 +156,6 @@ def test_code_of_a_checkpoint_is_named_and_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_fails_with_shortcuts_is_tried_without_and_then_told(
-    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trials: list[Any] = []
-    inspect_model = checks_inspect.inspect_model
-
-    def fail(model: Any, *arguments: Any) -> Any:
-        trials.append(model)
-        if len(trials) in broken:
-            raise ConfigError(f"trial {len(trials)}")
-        return inspect_model(model, *arguments)
-
-    monkeypatch.setattr(checks_inspect, "inspect_model", fail)
-    settings = LoadSettings(pipe_arg=tiny.pipe_args("sd15"))
-    broken = {1}
-    assert inspect_configs(str(tiny_folder("sd15")), settings).tried
-    assert len(trials) == 2
-    broken = {3, 4}
-    with pytest.raises(ConfigError, match="trial 4"):
-        inspect_configs(str(tiny_folder("sd15")), settings)
-
-
-def test_a_stand_in_is_linear_in_every_input_and_takes_no_memory() -> None:
-    module: Any = light.light(
-        lambda: nn.Sequential(nn.Linear(4096, 1 << 15), nn.Conv2d(512, 512, 3)), 0
-    )
-    linear, convolution = module[0], module[1]
-    assert linear.weight.shape == (1 << 15, 4096)
-    assert linear.weight.untyped_storage().nbytes() < 4 * (8 * (1 << 15) + 4096)
-    x, y = torch.randn(2, 3, 4096)
-    bias = linear(torch.zeros(4096))
-    both = linear(x + 2 * y) - bias
-    torch.testing.assert_close(
-        both, linear(x) - bias + 2 * (linear(y) - bias), atol=1e-4, rtol=1e-3
-    )
-    x.requires_grad_(True)
-    assert torch.autograd.grad(linear(x).square().sum(), x)[0].ne(0).all()
-    picture = torch.randn(1, 512, 6, 7)
-    want = nn.functional.conv2d(picture, torch.ones(512, 512, 3, 3)).shape
-    assert convolution(picture).shape == want
-    assert float(linear(x).std().detach()) == pytest.approx(1, abs=0.5)
-
-
-class Unset(nn.Module):
-    """Weights in every way that leaves them to the checkpoint."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.skipped = torch.nn.utils.skip_init(nn.Linear, 8, 8)
-        self.scale = nn.Parameter(torch.empty(8))
-        self.table = nn.Parameter(torch.empty_like(torch.ones(8, 8)))
-        self.gate = nn.Parameter(torch.ones(1).new_empty((8, 8)))
-        self.huge = nn.Parameter(torch.ones(1).new_empty((1 << 10, 1 << 10)))
-
-
-def test_weights_that_a_class_leaves_to_the_checkpoint_are_not_what_was_in_memory() -> None:
-    waste = [torch.full((8, 8), 1e30) for _ in range(64)]
-    del waste
-    module: Any = light.light(Unset, 0)
-    assert module.scale.eq(1).all()
-    assert module.skipped.bias.eq(0).all()
-    for weight in (module.skipped.weight, module.table, module.gate, module.huge):
-        assert float(weight.detach().abs().max()) < 10
-        assert float(weight.detach().std()) > 0
-    assert module.huge.untyped_storage().nbytes() < 1 << 16
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_names_are_never_cut(
     terminal: bool,
@@ -250,48 +179,39 @@ def test_names_are_never_cut(
         assert all(site.name in out and site.class_name in out for site in report.sites)
 
 
-FULL = {  # weights of the denoiser in millions, its blocks, and shapes that the papers and repositories tell
-    "sd15": ("unet", 860, "unet.mid_block:image", [1280, 8, 8]),
-    "sdxl": ("unet", 2567, "unet.mid_block:image", [1280, 32, 32]),
-    "sd3": ("transformer", 2028, "transformer.transformer_blocks.12:image", [4096, 1536]),
-    "flux": ("transformer", 11901, "transformer.single_transformer_blocks.37:image", [4096, 3072]),
-    "pixart_sigma": ("transformer", 611, "transformer.transformer_blocks.27:image", [4096, 1152]),
-    "qwenimage": ("transformer", 20430, "transformer.transformer_blocks.59:image", [4096, 3072]),
-    "zimage": ("transformer", 6155, "transformer.layers.29:image", [4096, 3840]),
+FULL = {  # weights of the denoiser in millions, a block and its width as the papers and repositories tell
+    "sd15": ("unet", 860, "unet.mid_block", 1280),
+    "sdxl": ("unet", 2567, "unet.mid_block", 1280),
+    "sd3": ("transformer", 2028, "transformer.transformer_blocks.12", 1536),
+    "flux": ("transformer", 11901, "transformer.single_transformer_blocks.37", 3072),
+    "pixart_sigma": ("transformer", 611, "transformer.transformer_blocks.27", 1152),
+    "qwenimage": ("transformer", 20430, "transformer.transformer_blocks.59", 3072),
+    "zimage": ("transformer", 6155, "transformer.layers.29", 3840),
+}
+LIMITS = {  # most tokens of a prompt, by encoder
+    "sd15": [77],
+    "sdxl": [77, 77],
+    "sd3": [77, 77, 256],
+    "flux": [77, 512],
+    "pixart_sigma": [300],
+    "qwenimage": [512],
+    "zimage": [512],
 }
 
 
 def check_full_size(name: str, report: dict[str, Any]) -> None:
-    part, millions, site, shape = FULL[name]
-    assert report["tried"], report["notes"]
+    part, millions, site, width = FULL[name]
+    assert not report["tried"]
+    assert not report["missing"]
     assert report["denoisers"][part]["parameters"] / 1e6 == pytest.approx(millions, rel=0.01)
-    assert report["denoisers"][part]["guidance"]
-    shapes = {found["name"]: found["shape"] for found in report["sites"]}
-    assert shapes[site] == shape
-    assert all(shapes.values())
-
-
-@pytest.fixture
-def told_small(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each inspection, whether it was told from a small picture."""
-    told: list[bool] = []
-
-    def calibrate(*arguments: Any) -> Any:
-        found = small.calibrate_small(*arguments)
-        told.append(found is not None)
-        return found
-
-    monkeypatch.setattr(checks_inspect, "calibrate_small", calibrate)
-    return told
+    assert {entry["name"]: entry["width"] for entry in report["sites"]}[site] == width
+    assert [encoder["limit"] for encoder in report["encoders"].values()] == LIMITS[name]
 
 
 @pytest.mark.parametrize("name", ["sdxl", "qwenimage"])
-def test_a_full_size_model(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], told_small: list[bool]
-) -> None:
+def test_a_full_size_model(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(full_size.write(name, tmp_path)), "--json"]) == 0
     check_full_size(name, json.loads(capsys.readouterr().out))
-    assert told_small == [True]
 
 
 @pytest.mark.slow
@@ -308,61 +228,11 @@ def test_a_full_size_model_takes_seconds_and_little_memory(name: str, tmp_path: 
     assert after.ru_maxrss * 1024 < 3e9
 
 
-GROWN = ("sd15", "sd3", "flux", "qwenimage", "zimage", "sana")
-"""Feature maps, streams in pairs, joined either way, texts of different lengths, image tokens that may need padding."""
-
-
-@pytest.mark.parametrize("family", [*GROWN, "omnigen"])
-def test_a_small_picture_tells_what_a_large_one_does(
-    family: str, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch, told_small: list[bool]
-) -> None:
-    call = tiny.FAMILIES[family].call | {"height": 192, "width": 192}
-    settings = LoadSettings(pipe_arg=tuple(f"{key}={value}" for key, value in call.items()))
-    monkeypatch.setattr(small, "SMALL", (64, 128))
-    grown = inspect_configs(str(tiny_folder(family)), settings)
-    assert told_small == [family in GROWN]  # OmniGen looks at the values of its masks
-    monkeypatch.setattr(checks_inspect, "calibrate_small", lambda *_: None)
-    assert grown == inspect_configs(str(tiny_folder(family)), settings)
-
-
-def reading(cut: tuple[int | None, int | None], n: int) -> Reading:
-    return Reading("", 0, cut, (n, 7))
-
-
-def test_positions_move_with_the_picture() -> None:
-    """Eight image tokens at the small size, 32 at the own one; five of text, three registers in front of all."""
-    shapes = [(2, 16, 7), (2, 40, 7)]
-    behind = {"image": reading((3, 11), 8), "text": reading((-5, None), 5)}
-    before = {"text": reading((3, 8), 5), "image": reading((-8, None), 8)}
-    for streams, image, text in ((behind, (3, 35), (35, 40)), (before, (8, 40), (3, 8))):
-        grown: Any = {name: small._grown(name, streams, shapes, {32, 8}) for name in streams}
-        assert (grown["image"].cut, grown["image"].shape) == (image, (32, 7))
-        assert (grown["text"].cut, grown["text"].shape) == (text, (5, 7))
-    with pytest.raises(small._Unlike, match="number of image tokens"):
-        small._grown("image", behind, shapes, {36})
-    with pytest.raises(small._Unlike, match="text that grows"):
-        small._grown("text", {"text": reading((0, 5), 5)}, [(2, 5, 7), (2, 9, 7)], {32})
-    with pytest.raises(small._Unlike, match="rows or width"):
-        small._grown("image", behind, [(2, 16, 7), (2, 40, 9)], {32})
-
-
-def test_biases_of_distances_are_those_of_an_embedding() -> None:
-    table, distances = nn.Embedding(32, 6), torch.randint(0, 32, (300, 310))
-    ids = torch.randint(0, 32, (2, 9))
-    with torch.no_grad(), shortcuts.LightAttention():
-        quick, few = table(distances), table(ids)
-    with torch.no_grad():
-        assert torch.equal(quick, table(distances))
-        assert torch.equal(few, table(ids))
-    assert quick.permute(2, 0, 1).is_contiguous()
-    assert few.is_contiguous()
-
-
 @pytest.mark.parametrize("family", ["sd15", "sd3", "flux", "zimage", "kandinsky22"])
 def test_json_holds_all_that_is_printed(
     family: str, tiny_folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["inspect", str(tiny_folder(family)), "--images", "96"]
+    arguments = ["inspect", str(tiny_folder(family)), "--trial", "--images", "96"]
     arguments += [f"--pipe-arg={text}" for text in tiny.pipe_args(family)]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
@@ -371,9 +241,10 @@ def test_json_holds_all_that_is_printed(
     assert set(told) == {field.name for field in fields(ModelReport)}
     encoders = {name: EncoderReport(**part) for name, part in told.pop("encoders").items()}
     denoisers = {name: DenoiserReport(**part) for name, part in told.pop("denoisers").items()}
+    others = {name: PartReport(**part) for name, part in told.pop("others").items()}
     sites = [SiteReport(**site) for site in told.pop("sites")]
     inspect_command.print_inspection(
-        ModelReport(**told, encoders=encoders, denoisers=denoisers, sites=sites)
+        ModelReport(**told, encoders=encoders, denoisers=denoisers, others=others, sites=sites)
     )
     assert capsys.readouterr().out == printed
     assert told["class_name"] in printed
@@ -441,15 +312,13 @@ def without_level(fed: dict[str, list[str] | None]) -> dict[str, list[str] | Non
 
 @pytest.mark.parametrize("family", FED)
 def test_the_layers_that_a_denoiser_is_fed(family: str, tiny_folder: Folder) -> None:
-    report = inspect_configs(
-        str(tiny_folder(family)), LoadSettings(pipe_arg=tiny.pipe_args(family))
-    )
-    found = {name: encoder.fed for name, encoder in report.encoders.items()}
+    model = load_model(str(tiny_folder(family)), LoadSettings(pipe_arg=tiny.pipe_args(family)))
+    found = {name: encoder.fed for name, encoder in inspect_model(model).encoders.items()}
     assert without_level(found) == without_level(FED[family])
 
 
 def test_encoders_joined_by_channel_in_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "shapes-mmdit"]) == 0
+    assert main(["inspect", "shapes-mmdit", "--trial"]) == 0
     out = capsys.readouterr().out
     line = "at most 16 tokens; denoiser is fed text_model.encoder.layers.0"
     assert out.count(line) == 2
@@ -469,14 +338,38 @@ def test_layers_that_are_handed_on_are_found_among_many() -> None:
 
 
 @pytest.mark.parametrize("family", ["paradigms", "unidiffuser"])
-def test_configs_tell_of_batches_and_weights_what_the_loaded_model_does(
+def test_configs_tell_of_weights_what_the_loaded_model_does(
     family: str, tiny_folder: Folder
 ) -> None:
     """Steps that are solved side by side in one call, and a word table that loading parts from its output layer."""
     settings = LoadSettings(pipe_arg=tiny.pipe_args(family))
-    found = inspect_configs(str(tiny_folder(family)), settings)
-    loaded = checks_inspect.inspect_model(load_model(str(tiny_folder(family)), settings))
-    assert found.max_batch is loaded.max_batch is None
-    assert found.encoders == loaded.encoders
-    assert found.denoisers == loaded.denoisers
-    assert found.sites == loaded.sites
+    report = inspect_configs(str(tiny_folder(family)), settings)
+    loaded = inspect_model(load_model(str(tiny_folder(family)), settings))
+    assert loaded.max_batch is None
+    assert report.parameters == loaded.parameters
+    for parts in ("encoders", "denoisers", "others"):
+        counts, expected = (
+            {name: part.parameters for name, part in getattr(source, parts).items()}
+            for source in (report, loaded)
+        )
+        assert counts == expected
+
+
+def test_a_vision_tower_beside_the_text_model_has_no_sites() -> None:
+    """The longer list of layers is the tower's, the word table lies beside the other."""
+    tower = nn.ModuleList(nn.TransformerEncoderLayer(8, 2) for _ in range(5))
+    layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2) for _ in range(3))
+    text = nn.ModuleDict({"embed_tokens": nn.Embedding(10, 8), "layers": layers})
+    module = nn.ModuleDict({"visual": nn.ModuleDict({"blocks": tower}), "language": text})
+    assert text_layers(module) == [f"language.layers.{n}" for n in range(3)]
+
+
+def test_an_error_of_ours_shows_itself(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def width(_: nn.Module) -> int:
+        return undefined_name  # type: ignore[name-defined]  # noqa: F821
+
+    monkeypatch.setattr(checks_inspect, "width", width)
+    with pytest.raises(NameError, match="undefined_name"):
+        main(["inspect", str(tiny_folder("sd15"))])
