@@ -236,9 +236,9 @@ def text_weights(
             positions: set[int] = set()
             for prompt, shift, first in parts:
                 tokens = pooling.positions(prompt, characters.get(constituent))
-                fed_layers = {at + shift for at in tokens if at >= first}
-                there = {at for at in fed_layers if 0 <= at < n}
-                if pooling.partial or there == fed_layers:
+                received = {at + shift for at in tokens if at >= first}
+                there = {at for at in received if 0 <= at < n}
+                if pooling.partial or there == received:
                     positions |= there
             if positions:
                 filled.append(row)
