@@ -14,10 +14,10 @@ def known(value: float | None) -> float | None:
 
 def decimal(value: float | None, digits: int = 2) -> str:
     """A number with a fixed count of decimals and a true minus sign; "–" when it is missing."""
-    found = known(value)
-    if found is None:
+    number = known(value)
+    if number is None:
         return MISSING
-    text = f"{found:.{digits}f}"
+    text = f"{number:.{digits}f}"
     if float(text) == 0.0:
         text = text.lstrip("-")  # a rounded -0.00 is no negative number
     return text.replace("-", "−")
@@ -25,11 +25,11 @@ def decimal(value: float | None, digits: int = 2) -> str:
 
 def percent(value: float | None) -> str:
     """A share in percent, with one decimal close to 0 and 1, where a whole number would hide a failure."""
-    found = known(value)
-    if found is None:
+    number = known(value)
+    if number is None:
         return MISSING
-    near_edge = 0.0 < found < 0.02 or 0.98 < found < 1.0
-    return f"{100 * found:.{1 if near_edge else 0}f}%"
+    near_edge = 0.0 < number < 0.02 or 0.98 < number < 1.0
+    return f"{100 * number:.{1 if near_edge else 0}f}%"
 
 
 def interval(ends: Interval, *, as_percent: bool = False) -> str:
@@ -40,44 +40,44 @@ def interval(ends: Interval, *, as_percent: bool = False) -> str:
 
 def p_value(value: float | None, floor: float | None = None) -> str:
     """A p-value as "p = 0.03", or "p ≤ 0.0001" when a permutation test gave the smallest p it can."""
-    found, smallest = known(value), floor
-    if found is None:
+    number, smallest = known(value), floor
+    if number is None:
         return "p not defined"
-    if smallest is not None and found <= smallest * (1 + 1e-9):
+    if smallest is not None and number <= smallest * (1 + 1e-9):
         return f"p ≤ {smallest:.2g}"
-    return "p < 0.0001" if found < 1e-4 else f"p = {found:.2g}"
+    return "p < 0.0001" if number < 1e-4 else f"p = {number:.2g}"
 
 
 def count(value: float | None) -> str:
     """A whole number with narrow separators at which no line is broken."""
-    found = known(value)
-    return MISSING if found is None else f"{int(found):,}".replace(",", "\u202f")
+    number = known(value)
+    return MISSING if number is None else f"{int(number):,}".replace(",", "\u202f")
 
 
 def duration(seconds: float | None) -> str:
     """Seconds as "48 s", "3 min 20 s" or "2 h 5 min"."""
-    found = known(seconds)
-    if found is None:
+    number = known(seconds)
+    if number is None:
         return MISSING
-    whole_seconds = round(found)
+    whole_seconds = round(number)
     minutes, rest = divmod(whole_seconds, 60)
     if minutes == 0:
-        return f"{found:.1f} s" if found < 10 else f"{whole_seconds} s"
+        return f"{number:.1f} s" if number < 10 else f"{whole_seconds} s"
     hours, minutes_left = divmod(minutes, 60)
     return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
 
 
 def size(n_bytes: float | None) -> str:
     """Bytes as "48 MB" (powers of 1000)."""
-    found = known(n_bytes)
-    if found is None:
+    number = known(n_bytes)
+    if number is None:
         return MISSING
     units = ["TB", "GB", "MB", "kB", "B"]
-    while found >= 1000 and len(units) > 1:
-        found /= 1000
+    while number >= 1000 and len(units) > 1:
+        number /= 1000
         units.pop()
     unit = units[-1]
-    return f"{found:.0f} {unit}" if found >= 10 or unit == "B" else f"{found:.1f} {unit}"
+    return f"{number:.0f} {unit}" if number >= 10 or unit == "B" else f"{number:.1f} {unit}"
 
 
 def model_name(model: str) -> str:
