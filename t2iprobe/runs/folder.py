@@ -10,7 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -236,22 +236,6 @@ class RunFolder:
     def shards(self) -> list[Path]:
         """Every shard, in the order of the task list."""
         return sorted((self.path / "activations").glob("*.safetensors"))
-
-    def write_lines(self, name: str, rows: Iterable[Row]) -> None:
-        """Write JSON lines."""
-        with atomic(self.path / name) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-    def read_lines(self, name: str) -> list[Row]:
-        """Read JSON lines.
-
-        Raises:
-            DataError: the file is absent.
-        """
-        path = self.path / name
-        if not path.exists():
-            raise DataError(f"{path} does not exist: run `t2iprobe run` with this folder first")
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def is_whole(self) -> bool:
         """Whether a run whose images were all made still has every image and every shard."""

@@ -25,6 +25,7 @@ from t2iprobe.runs.estimate import tasks_in
 from t2iprobe.runs.folder import RunFolder, read_json, read_table
 from t2iprobe.runs.maker import Maker
 from t2iprobe.runs.pieces import Piece, keep_only, split
+from t2iprobe.runs.records import TASKS
 
 SMALL: dict[str, Any] = {
     "tasks": 48,
@@ -163,7 +164,7 @@ def test_a_stopped_run_reports_its_whole_tasks(stopped: RunFolder) -> None:
     counts = {"tasks": 48, "tasks_done": 32, "images_asked": 96, "images_done": 64, "unscored": 0}
     assert manifest["counts"] == counts
     assert "budget" not in manifest["settings"]
-    tasks = [row["id"] for row in stopped.read_lines("tasks.jsonl")]
+    tasks = [row.id for row in TASKS.read(stopped.path)]
     names = {path.stem for path in stopped.path.glob("images/*")}
     assert names == {f"{task}-{seed}" for task in tasks for seed in (0, 1)}
     page = (stopped.path / "report.html").read_text()

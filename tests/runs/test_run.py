@@ -18,6 +18,7 @@ from t2iprobe.errors import DataError
 from t2iprobe.runs import generate, stages
 from t2iprobe.runs.config import RunConfig, resolved
 from t2iprobe.runs.folder import RunFolder, read_json, read_table
+from t2iprobe.runs.records import TASKS
 from t2iprobe.runs.shards import ActivationReader
 
 SMALL: dict[str, Any] = {
@@ -92,7 +93,7 @@ def test_decodability_sums_to_the_headline(finished: RunFolder) -> None:
         for row in read_table(finished.path / "decodability.parquet")
         if (row["coding"], row["constituent"]) == ("scene", "all")
     ]
-    fold = {row["id"]: row["fold"] for row in finished.read_lines("tasks.jsonl")}
+    fold = {row.id: row.fold for row in TASKS.read(finished.path)}
     halves = []
     for half in ((0, 1), (2, 3)):
         chosen = [row for row in rows if fold[row["task_id"]] in half]
@@ -102,7 +103,7 @@ def test_decodability_sums_to_the_headline(finished: RunFolder) -> None:
 
 
 def test_tasks_are_drawn_over_seen_and_unseen_scenes(finished: RunFolder) -> None:
-    seen = [row["seen"] for row in finished.read_lines("tasks.jsonl")]
+    seen = [row.seen for row in TASKS.read(finished.path)]
     assert sum(count == 0 for count in seen) == 20
 
 
@@ -179,7 +180,7 @@ def test_ctrl_c_says_how_to_continue(tmp_path: Path) -> None:
 
 
 def test_names_come_from_ids(finished: RunFolder) -> None:
-    tasks = {row["id"] for row in finished.read_lines("tasks.jsonl")}
+    tasks = {row.id for row in TASKS.read(finished.path)}
     for path in (finished.path / "images").iterdir():
         task_id, index = path.stem.rsplit("-", 1)
         assert task_id in tasks
