@@ -1,10 +1,9 @@
-"""What a pipeline does with a prompt, found by trying it.
+"""The calibration of a pipeline: which calls and rows are a prompt's, which steps there are, what of each site is text.
 
-Which calls and rows are conditional, which steps there are, which part of each site is image and which is text.
-
-One rehearsal at full length gives the schedule. Then two short calls that differ only in the prompt, and two with
-both prompts in a batch, in either order, decide everything else. Nothing is read from class names or from the guidance
-scale.
+One rehearsal at full length gives the schedule. Two short calls that differ only in the prompt tell the conditional
+rows; the first conditional call, made again with its text and its picture disturbed, tells the streams; two calls with
+both prompts in a batch, in either order, tell whether batches are read as prompts alone are. Nothing is read from class
+names or from the guidance scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,8 +66,8 @@ def calibrate(model: Model) -> Calibration:
 
     Example:
         >>> import t2iprobe
-        >>> found = t2iprobe.calibrate(t2iprobe.load_model("shapes-unet", steps=2))
-        >>> list(found.denoisers), found.image_size
+        >>> calibration = t2iprobe.calibrate(t2iprobe.load_model("shapes-unet", steps=2))
+        >>> list(calibration.denoisers), calibration.image_size
         (['unet'], (64, 64))
     """
     rehearsal = rehearse(model)
@@ -78,27 +77,29 @@ def calibrate(model: Model) -> Calibration:
     first, second, double, notes = short.first, short.second, short.double, short.notes
     encoders: dict[str, Encoder] = {}
     for name, passes in first.passes.items():
-        index = _own_pass(passes, second.passes.get(name, []))
+        index = _prompted_pass(passes, second.passes.get(name, []))
         if index is None:
             notes.append(f"{name} is not given the prompt; nothing is captured there")
         else:
-            encoders[name], told = _calibrate_encoder(passes[index])
-            notes += [f"{name}: {sentence}" for sentence in told]
+            encoders[name], sentences = _calibrate_encoder(passes[index])
+            notes += [f"{name}: {sentence}" for sentence in sentences]
     denoisers: dict[str, Denoiser] = {}
     for name, calls in first.calls.items():
-        found = calibrate_denoiser(name, short, rehearsal, size)
-        if isinstance(found, str):
-            notes.append(found)
+        denoiser = calibrate_denoiser(name, short, rehearsal, size)
+        if isinstance(denoiser, str):
+            notes.append(denoiser)
             continue
-        denoisers[name] = found
-        notes += found.notes
-        if short.turned is not None and not found.moves_in_batch:  # else there will be no batch
-            _check_turned(name, found, calls, second.calls[name], short.turned.calls.get(name, []))
-        states = conditional_states(calls, second.calls[name], found)
-        found.segments, astray = _segments(name, found, first, second)
+        denoisers[name] = denoiser
+        notes += denoiser.notes
+        if short.turned is not None and not denoiser.moves_in_batch:  # else there will be no batch
+            _check_turned(
+                name, denoiser, calls, second.calls[name], short.turned.calls.get(name, [])
+            )
+        states = conditional_states(calls, second.calls[name], denoiser)
+        denoiser.segments, astray = _segments(name, denoiser, first, second)
         notes += [f"{name}: words of {a} move with the prompt and are left out" for a in astray]
         only_picture = len(calls[0].arguments) == 1  # a later stage, which is given no text
-        found.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
+        denoiser.states_shape = () if only_picture or states.shape[1:] == (1,) else states.shape
     if not denoisers:
         why = "; ".join(notes)
         raise SiteError(f"{model.class_name}: no denoiser input changes with the prompt; {why}")
@@ -118,23 +119,25 @@ def _schedule(
 ) -> list[str]:
     """Give every denoiser its part of the schedule; sentences about what is not as usual."""
     runs = {
-        name: Run(rehearsal.calls[name], found.conditioning, found.unconditional)
-        for name, found in denoisers.items()
+        name: Run(rehearsal.calls[name], denoiser.conditioning, denoiser.unconditional)
+        for name, denoiser in denoisers.items()
     }
-    told = []
-    for name, own in conditional_schedules(runs, asked).items():
-        denoisers[name].schedule, denoisers[name].n_steps = own.calls, own.n_steps
-        steps = sorted(step_timesteps(own.calls))
-        if len(steps) < own.n_steps:
+    sentences = []
+    for name, schedule in conditional_schedules(runs, asked).items():
+        denoisers[name].schedule, denoisers[name].n_steps = schedule.calls, schedule.n_steps
+        steps = sorted(step_timesteps(schedule.calls))
+        if len(steps) < schedule.n_steps:
             part = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}"
-            told.append(f"{name} runs in {part} of 0 to {own.n_steps - 1}, another one in the rest")
-        told += [f"{name}: {note}" for note in own.notes]
-    return told
+            sentences.append(
+                f"{name} runs in {part} of 0 to {schedule.n_steps - 1}, another one in the rest"
+            )
+        sentences += [f"{name}: {note}" for note in schedule.notes]
+    return sentences
 
 
 def _check_turned(
     name: str,
-    found: Denoiser,
+    denoiser: Denoiser,
     calls: Sequence[Call],
     others: Sequence[Call],
     turned: Sequence[Call],
@@ -144,7 +147,7 @@ def _check_turned(
     Raises:
         SiteError: it does not.
     """
-    argument, unconditional = found.conditioning, found.unconditional
+    argument, unconditional = denoiser.conditioning, denoiser.unconditional
     turn_states(turned, argument)
     for one, other, both in zip(calls, others, turned, strict=False):
         rows = [row.sample for row in both.arguments.get(argument, [])]
@@ -154,18 +157,22 @@ def _check_turned(
 
 
 def _segments(
-    name: str, found: Denoiser, first: Trace, second: Trace
+    name: str, denoiser: Denoiser, first: Trace, second: Trace
 ) -> tuple[list[Segment], list[str]]:
     """Where the encoders' tokens are among the text states, and encoders of which the two prompts tell otherwise.
 
     The words of an encoder that is joined behind another one without pads move with the length of the first text.
     """
     calls, others = first.calls[name], second.calls[name]
-    own = match_segments(conditional_states(calls, others, found), first.passes)
-    again = match_segments(conditional_states(others, calls, found), second.passes)
+    segments = match_segments(conditional_states(calls, others, denoiser), first.passes)
+    again = match_segments(conditional_states(others, calls, denoiser), second.passes)
     shifts = {segment.encoder: segment.shift for segment in again}
-    kept = [one for one in own if shifts.get(one.encoder, one.shift) == one.shift]
-    return kept, [one.encoder for one in own if one not in kept]
+    kept = [
+        segment
+        for segment in segments
+        if shifts.get(segment.encoder, segment.shift) == segment.shift
+    ]
+    return kept, [segment.encoder for segment in segments if segment not in kept]
 
 
 def _moving(
@@ -177,23 +184,25 @@ def _moving(
     """What is not the same in a batch as it is alone; None where batches are read as single prompts are."""
     first, second, double = seen
     moving = {
-        name: found.moves_in_batch or _words_move(name, found, double)
-        for name, found in denoisers.items()
+        name: denoiser.moves_in_batch or _words_move(name, denoiser, double)
+        for name, denoiser in denoisers.items()
     }
     if not any(moving.values()):
         dtype = str(model.provenance.get("dtype", "float32"))
         if images_differ((first.output, second.output), double.output, dtype):
             return "the image"
         after_text = {}
-        for name, found in denoisers.items():
+        for name, denoiser in denoisers.items():
             pair = [
-                conditional_states(seen[i].calls[name], seen[1 - i].calls[name], found)
+                conditional_states(seen[i].calls[name], seen[1 - i].calls[name], denoiser)
                 for i in (0, 1)
             ]
             lengths = [states.shape[0] for states in pair]
-            if may_move(found.readings, lengths):
-                after_text[name] = found
-            if not found.segments and _padded(double.calls[name], found.conditioning, lengths):
+            if may_move(denoiser.readings, lengths):
+                after_text[name] = denoiser
+            if not denoiser.segments and _padded(
+                double.calls[name], denoiser.conditioning, lengths
+            ):
                 moving[name] = CONDITIONING  # its mean would be over the pads too
         if after_text and not any(moving.values()):
             short = any(len(rehearsal.calls[name]) > len(first.calls[name]) for name in after_text)
@@ -201,14 +210,14 @@ def _moving(
     return next((f"{name}.{path}" for name, path in moving.items() if path), None)
 
 
-def _words_move(name: str, found: Denoiser, double: Trace) -> str | None:
+def _words_move(name: str, denoiser: Denoiser, double: Trace) -> str | None:
     """The conditioning where words lie elsewhere in it in a batch: pads on the left are taken out prompt by prompt."""
-    alone = {segment.encoder: segment.shift for segment in found.segments}
+    alone = {segment.encoder: segment.shift for segment in denoiser.segments}
     for call in double.calls.get(name, [])[:1]:
-        rows = call.arguments.get(found.conditioning, [])
-        for row in conditional_rows([one.sample for one in rows], found.unconditional)[:2]:
-            for own in match_segments(as_tokens(rows[row]), double.passes):
-                if own.shift != alone.get(own.encoder, own.shift):
+        rows = call.arguments.get(denoiser.conditioning, [])
+        for row in conditional_rows([print_.sample for print_ in rows], denoiser.unconditional)[:2]:
+            for segment in match_segments(as_tokens(rows[row]), double.passes):
+                if segment.shift != alone.get(segment.encoder, segment.shift):
                     return CONDITIONING
     return None
 
@@ -223,31 +232,33 @@ def _ran(trace: Trace) -> set[str]:
     return {*trace.calls, *trace.passes}
 
 
-def _own_pass(passes: Sequence[EncoderPass], others: Sequence[EncoderPass]) -> int | None:
+def _prompted_pass(passes: Sequence[EncoderPass], others: Sequence[EncoderPass]) -> int | None:
     """Index of the first pass whose token ids change with the prompt; None where none does."""
     pairs = enumerate(zip(passes, others, strict=False))
     return next((i for i, (a, b) in pairs if not torch.equal(a.ids, b.ids)), None)
 
 
-def _calibrate_encoder(own: EncoderPass) -> tuple[Encoder, list[str]]:
+def _calibrate_encoder(encoded: EncoderPass) -> tuple[Encoder, list[str]]:
     """The layers of an encoder that run, and the final norm, with their batch axes; sentences about them."""
-    n_tokens = own.ids.shape[-1]
+    n_tokens = encoded.ids.shape[-1]
     readings: dict[str, Reading] = {}
     norms: dict[str, Reading] = {}
     whole = []  # not of single tokens of a text that is being generated
-    for event in own.events:
-        for name, one in event.tensors.items():
-            if len(one.shape) == 3 and n_tokens in one.shape[:2]:
-                axis = 0 if one.shape[1] == n_tokens else 1
+    for event in encoded.events:
+        for name, tensor in event.tensors.items():
+            if len(tensor.shape) == 3 and n_tokens in tensor.shape[:2]:
+                axis = 0 if tensor.shape[1] == n_tokens else 1
                 target = norms if "norm" in event.class_name.lower() else readings
                 evidence = Evidence(f"has a position for each of the {n_tokens} tokens")
-                shape = (n_tokens, one.shape[-1])
+                shape = (n_tokens, tensor.shape[-1])
                 target.setdefault(event.path, Reading(name, axis, ALL, shape, evidence=evidence))
                 whole.append(event)
                 break
     readings |= dict(list(norms.items())[-1:])
-    told = passes_told(readings, [([e for e in whole if e.path in readings], len(own.ids))])
-    return Encoder(own.embedding, n_tokens, readings), told
+    sentences = passes_told(
+        readings, [([e for e in whole if e.path in readings], len(encoded.ids))]
+    )
+    return Encoder(encoded.embedding, n_tokens, readings), sentences
 
 
 def calibrate_denoiser(
@@ -444,10 +455,10 @@ def _other_texts(rows: Sequence[Print], pair: Sequence[Print]) -> bool:
     )
 
 
-def conditional_states(calls: Sequence[Call], others: Sequence[Call], found: Denoiser) -> Print:
+def conditional_states(calls: Sequence[Call], others: Sequence[Call], denoiser: Denoiser) -> Print:
     """Text states of the prompt in the first step."""
     for index in first_step(calls):
-        dependent = dependent_rows(calls[index], others[index], found.conditioning)
+        dependent = dependent_rows(calls[index], others[index], denoiser.conditioning)
         if any(dependent):
-            return as_tokens(calls[index].arguments[found.conditioning][dependent.index(True)])
+            return as_tokens(calls[index].arguments[denoiser.conditioning][dependent.index(True)])
     raise SiteError("no conditional call in the first step")

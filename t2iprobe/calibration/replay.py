@@ -129,6 +129,8 @@ class Replays:
 
     def takes_ids(self, name: str, index: int, argument: str) -> bool:
         """Whether an argument of a kept call is whole numbers, as the codes of a picture are."""
+        if index >= len(self._kept[name]):
+            return False
         value: Any = self._bound(name, index)
         for key in argument.split("."):
             value = value[key]
@@ -141,7 +143,7 @@ class Replays:
     def outputs(
         self, name: str, index: int, disturbances: Mapping[str, Disturbance]
     ) -> Sequence[Event]:
-        """What the sites gave when a kept call was made again, every position left to itself.
+        """What the sites gave when a kept call was made again, every position left to itself; () of a later call.
 
         Args:
             name: of the denoiser.
@@ -151,6 +153,8 @@ class Replays:
         Raises:
             ForeignError: the denoiser cannot be called so.
         """
+        if index >= len(self._kept[name]):
+            return ()
         module = self.model.denoisers[name]
         args, _ = self._kept[name][index]
         names, bound = forward_names(module), self._bound(name, index)
