@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from t2iprobe.cli.parsing import parse
-from t2iprobe.models.names import local_folder
 from t2iprobe.runs.config import OneModel
 
 DESCRIPTION = """\
@@ -22,7 +21,6 @@ class DoctorConfig(OneModel):
 def main(arguments: list[str]) -> int:
     """Print each check as it is done."""
     config = parse(DoctorConfig, arguments, "doctor", DESCRIPTION)
-    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from rich.console import Console
     from rich.markup import escape
 

@@ -8,7 +8,6 @@ from rich.table import Table
 
 from t2iprobe.cli.parsing import parse
 from t2iprobe.errors import ConfigError
-from t2iprobe.models.names import local_folder
 from t2iprobe.runs.config import OneModel
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ class InspectConfig(OneModel):
 def main(arguments: list[str]) -> int:
     """Print what is known of a model; 1 where the sites of a denoiser could not be listed."""
     config = parse(InspectConfig, arguments, "inspect", DESCRIPTION)
-    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     if config.why is not None:
         print("\n".join(_reasons(config, config.why)))
         return 0

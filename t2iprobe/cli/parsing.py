@@ -17,7 +17,8 @@ import yaml
 
 from t2iprobe.errors import ConfigError
 from t2iprobe.families.yamlfile import Entry, read_yaml
-from t2iprobe.runs.config import flag
+from t2iprobe.models.names import local_folder
+from t2iprobe.runs.config import OneModel, RunConfig, flag
 
 Settings = TypeVar("Settings")
 
@@ -38,6 +39,7 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
 
     Raises:
         ConfigError: the configuration file cannot be read, a value is not allowed, or the arguments cannot be parsed.
+        ModelError: the settings name a model, and there is none of that name.
         DataError: the configuration file is no YAML mapping of known settings; the message names the line.
         SystemExit: 0 after `--help`.
     """
@@ -49,11 +51,26 @@ def parse(cls: type[Settings], arguments: list[str], command: str, description: 
     said = StringIO()
     try:
         with redirect_stderr(said):
-            return tyro.cli(cls, args=[*before, *arguments], prog=program, description=description)
+            settings = tyro.cli(
+                cls, args=[*before, *arguments], prog=program, description=description
+            )
     except SystemExit as end:
         if not end.code:
             raise
         raise ConfigError(f"{_one_line(said.getvalue())}; see `{program} --help`") from None
+    _check_model(settings)
+    return settings
+
+
+def _check_model(settings: object) -> None:
+    """Refuse a model whose name is mistyped, before the heavy libraries are loaded.
+
+    Raises:
+        ModelError: it is no zoo model, no folder and no hub id.
+    """
+    finished = isinstance(settings, RunConfig) and (settings.folder / "run.json").exists()
+    if isinstance(settings, OneModel | RunConfig) and not finished:  # which needs its model no more
+        local_folder(settings.model)
 
 
 def model_first(arguments: list[str]) -> list[str]:

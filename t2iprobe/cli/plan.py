@@ -4,7 +4,6 @@ import time
 from math import isnan
 
 from t2iprobe.cli.parsing import model_first, parse
-from t2iprobe.models.names import local_folder
 from t2iprobe.runs.budget import GENERATION_SHARE
 from t2iprobe.runs.config import RunConfig
 
@@ -23,7 +22,6 @@ def main(arguments: list[str]) -> int:
     """Measure a few images and print what all of them would take; 1 where the budget is too short for any run."""
     start = time.monotonic()
     config = parse(RunConfig, model_first(arguments), "plan", DESCRIPTION)
-    local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe.report.formats import duration, size
     from t2iprobe.runs.estimate import estimate
 

@@ -3,7 +3,6 @@
 import time
 
 from t2iprobe.cli.parsing import model_first, parse
-from t2iprobe.models.names import local_folder
 from t2iprobe.runs.budget import Budget
 from t2iprobe.runs.config import RunConfig
 
@@ -25,8 +24,6 @@ def main(arguments: list[str]) -> int:
     start = time.monotonic()
     config = parse(RunConfig, model_first(arguments), "run", DESCRIPTION)
     budget = None if config.budget is None else Budget(config.budget, start)
-    if not (config.folder / "run.json").exists():  # a finished run can do without its model
-        local_folder(config.model)  # a mistyped name is told before the heavy libraries are loaded
     from t2iprobe.report.summary import print_summary
     from t2iprobe.runs import stages
     from t2iprobe.runs.records import CORRELATION, SUMMARY
