@@ -15,6 +15,7 @@ from torch import nn
 
 from t2iprobe.models.arguments import call_names
 from t2iprobe.models.cards import Card
+from t2iprobe.models.foreign import ForeignError, foreign
 from t2iprobe.models.hooks import find_module, unwrap
 from t2iprobe.models.schedulers import put_scheduler
 from t2iprobe.models.sites import denoiser_blocks
@@ -60,8 +61,9 @@ def token_embedding(module: nn.Module) -> nn.Embedding | None:
     if getter is None:
         return None
     try:
-        embedding = getter()
-    except (NotImplementedError, AttributeError):
+        with foreign(f"{type(module).__name__}.get_input_embeddings"):
+            embedding = getter()
+    except ForeignError:
         return None
     return embedding if isinstance(embedding, nn.Embedding) else None
 

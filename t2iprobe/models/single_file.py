@@ -5,12 +5,12 @@ diffusers' own layout holds one component. What the file lacks, and every config
 """
 
 import inspect
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from t2iprobe.errors import ModelError, first_line
 from t2iprobe.models.classes import library_class, module_classes
@@ -39,26 +39,15 @@ def header(file: Path) -> dict[str, torch.Size]:
             f"{file} is no .safetensors file; other formats are not read, some of them run code when they are opened:"
             " convert it first"
         )
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        start = stream.read(min(length, 1 << 27))
-    if size < 10 or not start.startswith(b"{") or length > 1 << 27:
-        raise ModelError(f"{file} is not in the safetensors format; copy or download it again")
-    cut_off = ModelError(f"{file} is cut off: {size} bytes are there; copy or download it again")
-    if len(start) < length:
-        raise cut_off
     try:
-        entries = json.loads(start)
-        tensors = {name: entry for name, entry in entries.items() if name != "__metadata__"}
-        shapes = {name: torch.Size(entry["shape"]) for name, entry in tensors.items()}
-        end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        with foreign(f"opening {file.name}"), safe_open(file, "pt") as tensors:
+            names = tensors.keys()
+            shapes = {name: torch.Size(tensors.get_slice(name).get_shape()) for name in names}
+    except ForeignError as failure:
+        why = first_line(failure.error)
         raise ModelError(
-            f"{file} is not in the safetensors format; copy or download it again"
-        ) from error
-    if size < 8 + length + end:
-        raise cut_off
+            f"{file} cannot be read as safetensors: {why}; copy or download it again"
+        ) from failure
     if not shapes:
         raise ModelError(f"{file} holds no weights")
     return shapes

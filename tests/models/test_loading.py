@@ -218,7 +218,9 @@ def test_weights_that_are_cut_off_are_named(tiny_folder: Folder, tmp_path: Path)
         folder = damaged(tiny_folder("sd15"), tmp_path / part)
         file = folder / part / f"{name}.safetensors"
         file.write_bytes(file.read_bytes()[:-100])
-        assert f"{part}/{name}.safetensors is cut off" in message(folder, ModelError)
+        assert f"{part}/{name}.safetensors cannot be read as safetensors" in message(
+            folder, ModelError
+        )
 
 
 @pytest.mark.parametrize("part", ["transformer", "text_encoder_2"])

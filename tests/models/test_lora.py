@@ -212,7 +212,7 @@ class TestRefusals:
         assert "does not fit StableDiffusionPipeline" in self.refusal(tiny_folder, file)
         assert "does not exist" in self.refusal(tiny_folder, tmp_path / "none.safetensors")
         file.write_bytes(file.read_bytes()[:1000])
-        assert "is cut off" in self.refusal(tiny_folder, file)
+        assert "cannot be read as safetensors" in self.refusal(tiny_folder, file)
 
     def test_a_folder_with_several(self, tiny_folder: Folder, tmp_path: Path) -> None:
         assert "name one .safetensors file of this folder: none" in self.refusal(

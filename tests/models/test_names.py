@@ -27,7 +27,7 @@ def test_zoo_names_folders_and_hub_ids_are_told_apart(
         "./owner/nam": "did you mean",
         "": "unknown model ''",
         "a/b/c": "unknown model",
-        "file.safetensors": "is not in the safetensors format",
+        "file.safetensors": "cannot be read as safetensors",
         "own er/name": "unknown model",
     }.items():
         with pytest.raises(ModelError, match=text):

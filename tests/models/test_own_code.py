@@ -164,8 +164,8 @@ def put(file: str, text: str) -> Callable[[Path], object]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "weights cut": (half(WEIGHTS), f"{WEIGHTS} is cut off"),
-    "weights empty": (put(WEIGHTS, ""), f"{WEIGHTS} is not in the safetensors format"),
+    "weights cut": (half(WEIGHTS), f"{WEIGHTS} cannot be read as safetensors"),
+    "weights empty": (put(WEIGHTS, ""), f"{WEIGHTS} cannot be read as safetensors"),
     "weights gone": (lambda f: (f / WEIGHTS).unlink(), "house/*.safetensors is missing"),
     "another width": (
         put("house/config.json", '{"width": 24}'),

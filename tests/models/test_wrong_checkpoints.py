@@ -216,14 +216,14 @@ TOLD_BY_A_CALL = ("class of more parts", "too few training steps")
 """What fits together until the pipeline is called, so `inspect` tells it with --trial."""
 
 OF_WEIGHTS: dict[str, tuple[Change, str]] = {
-    "zero bytes": (text(f"{UNET}.safetensors", b""), "not in the safetensors format"),
-    "other bytes": (text(f"{UNET}.safetensors", b"hello" * 99), "not in the safetensors format"),
+    "zero bytes": (text(f"{UNET}.safetensors", b""), "cannot be read as safetensors"),
+    "other bytes": (text(f"{UNET}.safetensors", b"hello" * 99), "cannot be read as safetensors"),
     "a folder in their place": (as_folder(f"{UNET}.safetensors"), "unet/*.safetensors is missing"),
     "a link to nothing": (linked_nowhere(f"{UNET}.safetensors"), "unet/*.safetensors is missing"),
     "a tensor of another size": (resized(f"{UNET}.safetensors"), "the size of conv_in.bias is not"),
     "a tensor of the encoder": (resized(f"{ENCODER}.safetensors"), "is not what its config tells"),
     "a shard missing": (shards(gone(SECOND)), f"{SECOND} is missing"),
-    "an empty shard": (shards(text(SECOND, b"")), "not in the safetensors format"),
+    "an empty shard": (shards(text(SECOND, b"")), "cannot be read as safetensors"),
     "shards without a list": (shards(gone(SHARDS)), f"{SHARDS} is missing"),
     "a cut list of shards": (shards(text(SHARDS, "{")), f"{SHARDS}, line 1: not JSON"),
     "a list of shards of nothing": (shards(text(SHARDS, "{}")), f"{SHARDS} lists no shards"),
@@ -345,12 +345,12 @@ def test_names_of_folders_are_taken_as_they_are(
 FILES: dict[str, tuple[str, str]] = {
     "--single-file={folder}": ("inspect", "is a folder; give one .safetensors file"),
     "--single-file={folder}/nope.safetensors": ("inspect", "does not exist"),
-    "--single-file={empty}": ("inspect", "is not in the safetensors format"),
+    "--single-file={empty}": ("inspect", "cannot be read as safetensors"),
     "--single-file={index}": ("doctor", "is no .safetensors file"),
     "--single-file={vae}": ("doctor", "does not fit the unet of"),
     "--lora={folder}": ("inspect", "name one .safetensors file of this folder: none"),
     "--lora={folder}/nope": ("inspect", "does not exist"),
-    "--lora={empty}": ("inspect", "is not in the safetensors format"),
+    "--lora={empty}": ("inspect", "cannot be read as safetensors"),
     "--lora={vae}": ("doctor", "use a LoRA made for this checkpoint"),
     "--lora={other}": ("doctor", "use a LoRA made for this checkpoint"),
     "--lora={wide}": ("doctor", "size mismatch for down_blocks"),
