@@ -39,19 +39,6 @@ class Estimate:
             self.p is not None and self.p_floor is not None and self.p <= self.p_floor * (1 + 1e-9)
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready fields; undefined numbers are None and always have a reason."""
-        return {
-            "value": None if isnan(self.value) else self.value,
-            "ci": None if self.ci is None else list(self.ci),
-            "p": self.p,
-            "p_floor": self.p_floor,
-            "n": self.n,
-            "unit": self.unit,
-            "method": self.method,
-            "reason": self.reason,
-        }
-
     def __str__(self) -> str:
         if isnan(self.value):
             return f"undefined ({self.reason})"
