@@ -74,7 +74,7 @@ def enough(loading_s: float, making_s: float) -> int:
         making_s: seconds to make the images.
 
     Example:
-        >>> enough(10, 25)
-        60
+        >>> enough(10, 20)
+        52
     """
     return ceil(1.2 * (loading_s + making_s) / GENERATION_SHARE)
