@@ -10,9 +10,8 @@ from torch import Tensor
 
 from t2iprobe import seeding
 from t2iprobe.activations.pictures import pictures
-from t2iprobe.activations.plan import CapturePlan
+from t2iprobe.activations.plan import CapturePlan, known_calibration
 from t2iprobe.activations.recorder import BatchRecorder
-from t2iprobe.calibration.result import Calibration
 from t2iprobe.calibration.tokens import Span, TokenReader
 from t2iprobe.errors import DataError, ModelError
 from t2iprobe.models.calling import call_pipeline
@@ -86,8 +85,8 @@ def generate(
                 f"request {number} (task {request.task_id}): the prompt is blank; give it words"
             )
     readers = token_readers(model)
-    known = model.calibration
-    largest = known.max_batch if isinstance(known, Calibration) else None
+    calibration = known_calibration(model)
+    largest = calibration.max_batch if calibration else None
     size = min(batch_size, largest or batch_size)
     for start in range(0, len(requests), size):
         yield _batch(model, list(requests[start : start + size]), plan, run_seed, readers)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -85,6 +86,10 @@ def resolve_steps(at: Sequence[float], n_steps: int) -> tuple[int, ...]:
     return tuple(sorted({int(value * (n_steps - 1) + 0.5) for value in at}))
 
 
+_CALIBRATIONS: WeakKeyDictionary[Model, Calibration] = WeakKeyDictionary()
+"""What is known of each model, for as long as the model is there."""
+
+
 def calibrated(model: Model) -> Calibration:
     """The calibration of a model, done once.
 
@@ -92,15 +97,25 @@ def calibrated(model: Model) -> Calibration:
         ModelError: the pipeline cannot make an image from a text alone.
         SiteError: no denoiser sees the prompt.
     """
-    if model.calibration is None:
-        model.calibration = found = calibrate(model)
+    calibration = _CALIBRATIONS.get(model)
+    if calibration is None:
+        _CALIBRATIONS[model] = calibration = calibrate(model)
         compiled = compiled_inside(model)
         if compiled:
-            found.notes.append(
+            calibration.notes.append(
                 f"blocks inside {', '.join(compiled)} are compiled and cannot be read"
             )
-    assert isinstance(model.calibration, Calibration)
-    return model.calibration
+    return calibration
+
+
+def known_calibration(model: Model) -> Calibration | None:
+    """The calibration of a model that has been calibrated; None of another one."""
+    return _CALIBRATIONS.get(model)
+
+
+def forget_calibration(model: Model) -> None:
+    """Let a model be calibrated anew, as after its call or its weights were changed."""
+    _CALIBRATIONS.pop(model, None)
 
 
 def all_sites(calibration: Calibration) -> list[Site]:

@@ -79,7 +79,7 @@ def _is_codec(module: nn.Module) -> bool:
     return hasattr(module, "decode")
 
 
-@dataclass
+@dataclass(eq=False)
 class Model:
     """A text-to-image pipeline, ready to be called.
 
@@ -91,7 +91,6 @@ class Model:
         card: the model card of a zoo folder; None where there is none.
         given: what the user set of the call, or of the scheduler, as it was typed; by argument or component name.
         unset: what the call and the scheduler would be without; by the same names, where it is not the default.
-        calibration: what trial calls found (calibrate.Calibration); None before the first capture.
     """
 
     name: str
@@ -101,7 +100,6 @@ class Model:
     card: Card | None = None
     given: dict[str, str] = field(default_factory=dict)
     unset: dict[str, Any] = field(default_factory=dict)
-    calibration: object | None = None
     _found: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False)
 
     @property

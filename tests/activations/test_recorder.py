@@ -13,7 +13,7 @@ from torch import Tensor
 from truths import PROMPTS, REQUESTS, TRUTHS, capture, capture_all, compared
 
 from t2iprobe.activations.generate import ImageRequest, generate
-from t2iprobe.activations.plan import all_sites, calibrated, plan_capture
+from t2iprobe.activations.plan import all_sites, calibrated, forget_calibration, plan_capture
 from t2iprobe.errors import DataError, SiteError
 from t2iprobe.models.foreign import ForeignError
 from t2iprobe.models.hooks import find_module
@@ -110,11 +110,12 @@ class TestSchedules:
     def calls(self, tiny_model: Load, family: str, steps: int) -> list[tuple[int | None, bool]]:
         model = tiny_model(family)
         old, model.call = model.call, model.call | {"num_inference_steps": steps}
-        model.calibration = None
+        forget_calibration(model)
         try:
             found = calibrated(model).denoisers["unet"]
         finally:
-            model.call, model.calibration = old, None
+            model.call = old
+            forget_calibration(model)
         assert found.n_steps == steps
         return [(call.step, call.counts) for call in found.schedule]
 
@@ -148,12 +149,14 @@ def test_the_form_of_guidance_is_found(tiny_model: Load, family: str) -> None:
 
 def test_guidance_that_is_off_leaves_one_half(tiny_model: Load) -> None:
     model = tiny_model("sd15")
-    old, model.call, model.calibration = model.call, model.call | {"guidance_scale": 1.0}, None
+    old, model.call = model.call, model.call | {"guidance_scale": 1.0}
+    forget_calibration(model)
     try:
         batch = capture(model, REQUESTS)
         (found,) = calibrated(model).denoisers.values()
     finally:
-        model.call, model.calibration = old, None
+        model.call = old
+        forget_calibration(model)
     assert found.guidance == "one call a step, no unconditional half"
     assert all(values.shape[0] == 2 for values in batch.activations.values())
 
@@ -162,7 +165,8 @@ def test_guidance_that_stops_in_mid_run_is_followed(tiny_model: Load) -> None:
     """Z-Image's cfg_truncation: doubled calls first, single ones later; every call is judged by itself."""
     model = tiny_model("zimage")
     old = model.call
-    model.call, model.calibration = old | {"num_inference_steps": 4, "cfg_truncation": 0.3}, None
+    model.call = old | {"num_inference_steps": 4, "cfg_truncation": 0.3}
+    forget_calibration(model)
     rows: list[int] = []
     try:
         plan = plan_capture(model, sites=["transformer.layers.1:image"], at=(0, 3))
@@ -172,7 +176,8 @@ def test_guidance_that_stops_in_mid_run_is_followed(tiny_model: Load) -> None:
         (batch,) = generate(model, REQUESTS, plan, 2, 0)
         handle.remove()
     finally:
-        model.call, model.calibration = old, None
+        model.call = old
+        forget_calibration(model)
     assert set(rows) == {4, 2}
     assert {place.step for place in batch.activations} == {0, 3}
 

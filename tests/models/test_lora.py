@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from t2iprobe.activations.generate import GeneratedBatch, ImageRequest, generate
-from t2iprobe.activations.plan import plan_capture
+from t2iprobe.activations.plan import forget_calibration, plan_capture
 from t2iprobe.cli.main import main
 from t2iprobe.errors import MissingExtra, ModelError
 from t2iprobe.models.loading import load_model
@@ -105,7 +105,7 @@ def test_captures_are_those_of_the_adapted_weights(
     for name in (DENOISERS[family], *encoders):
         own = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
         add_by_hand(model.modules[name], own)
-    model.calibration = None  # it was made with the weights as they were
+    forget_calibration(model)  # it was made with the weights as they were
     expected = captured(model)
     got = captured(load(tiny_folder, family, write(state, tmp_path / "style.safetensors")))
     assert list(got.activations) == list(expected.activations) == list(plain.activations)
