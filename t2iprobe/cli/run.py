@@ -14,7 +14,7 @@ held-out combinations, and correlate decodability with success. The same command
   t2iprobe run --tasks 64 --seeds 2 --out runs/quick
   t2iprobe run --model shapes-unet --at 0,0.5,1
   t2iprobe run --model stabilityai/stable-diffusion-3.5-medium --device cuda:0
-  t2iprobe run --budget 30m                        as many tasks as fit into 70% of half an hour, and the
+  t2iprobe run --budget 30m                        as many tasks as fit into 50% of half an hour, and the
                                                    report in the rest; again for more tasks
   t2iprobe run --config run.yaml --seeds 8"""
 

@@ -9,7 +9,7 @@ from math import ceil
 from t2iprobe.errors import ConfigError
 
 _PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
-GENERATION_SHARE = 0.7
+GENERATION_SHARE = 0.5
 """Part of a budget after which no further images are begun; the rest is for scoring, probing and the report."""
 
 FORMS = "write hours, minutes and seconds with their letters, e.g. 90s, 30m or 1h30m"
@@ -75,6 +75,6 @@ def enough(loading_s: float, making_s: float) -> int:
 
     Example:
         >>> enough(10, 20)
-        52
+        72
     """
     return ceil(1.2 * (loading_s + making_s) / GENERATION_SHARE)

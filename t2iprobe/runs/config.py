@@ -52,7 +52,7 @@ class RunSettings:
     out: Path | None = None
     """The run folder; runs/<model>-<family> when not given."""
     budget: str | None = None
-    """Make as many whole tasks as fit into 70% of this time (90s, 30m, 1h30m), loading included; the rest is for
+    """Make as many whole tasks as fit into 50% of this time (90s, 30m, 1h30m), loading included; the rest is for
     scoring, probing and the report. The same command again makes more of them."""
     config: Path | None = None
     """A YAML file of settings under the same names; the command line wins over it."""
