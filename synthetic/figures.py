@@ -320,10 +320,16 @@ def _lines(axes: Axes, baselines: dict[str, float | None]) -> None:
 
 
 def _limits(axes: Axes, values: Sequence[float | None]) -> None:
-    """R2 has a heavy lower tail: what lies far below 0 is cut off at -0.3."""
+    """R2 has a heavy lower tail: what lies far below 0 is cut off at -0.3, and counted."""
     defined = [value for value in values if value is not None]
-    if defined:
-        axes.set_ylim(max(-0.3, min(defined) - 0.05), min(1.03, max(defined) + 0.08))
+    if not defined:
+        return
+    axes.set_ylim(max(-0.3, min(defined) - 0.05), min(1.03, max(defined) + 0.08))
+    below = sum(value < -0.3 for value in defined)
+    if below:
+        axes.annotate(
+            f"{below} below −0.3", (0.01, 0.01), xycoords="axes fraction", fontsize=7, color=MUTED
+        )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -164,7 +164,7 @@ class Run:
     @cached_property
     @_with_columns("decodability")
     def decodability(self) -> "pd.DataFrame":
-        """One row a task, coding and constituent, at the coding's headline site."""
+        """One row a task, coding and constituent, at the headline site, which the family's headline coding chose."""
         return records.DECODABILITY.frame(self.path)
 
     @cached_property

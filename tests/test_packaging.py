@@ -51,7 +51,7 @@ def test_an_unpacked_wheel_finds_them(wheel: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert out.stdout.split("]")[0] == "['shapes-pair', 'shapes-single'"
+    assert "'shapes-pair', 'shapes-single'" in out.stdout.split("]")[0]
     assert out.stdout.strip().endswith("True")
 
 

@@ -20,7 +20,7 @@ from t2iprobe.places import Stream
 
 Span = tuple[int, int]
 
-_MOVED = 1e-5
+MOVED = 1e-5
 """Change of a position, in units of its own length, that rounding stays below: where experts share out the tokens,
 those that are not disturbed are rounded otherwise."""
 _APART = 3.0
@@ -79,7 +79,7 @@ def change(base: Tensor, other: Tensor) -> Tensor:
 
 def _typical(changes: Tensor) -> float:
     """Median change of the positions that moved; 0 where none did."""
-    moved = changes[changes > _MOVED]
+    moved = changes[changes > MOVED]
     return float(moved.median()) if len(moved) else 0.0
 
 
@@ -173,7 +173,7 @@ class Labels:
             own.row(self.geometry.row, axis) for own in (one, text, picture)
         )
         with_text, with_picture = change(base, by_text), change(base, by_picture)
-        follows = with_picture > _MOVED
+        follows = with_picture > MOVED
         n = len(base)
         labelled: dict[Stream, Reading] = {}
 
@@ -183,7 +183,7 @@ class Labels:
             shape = (len(range(n)[part]), one.shape[-1])
             labelled[stream] = Reading(name, axis, cut, shape, False, evidence)
 
-        words = (with_text > _MOVED) & ~follows
+        words = (with_text > MOVED) & ~follows
         if not self.geometry.image_counts:
             self._label_prior(words, label)
             return labelled

@@ -73,9 +73,13 @@ def _reasons(config: InspectConfig, site: str) -> list[str]:
     """Why a site is read as it is."""
     from t2iprobe.activations.plan import calibrated
     from t2iprobe.calibration.result import why
+    from t2iprobe.calibration.streams import MOVED
     from t2iprobe.models.loading import load_model
 
-    return why(calibrated(load_model(config.model, config)), site)
+    lines = why(calibrated(load_model(config.model, config)), site)
+    if any(": moved " in line for line in lines):
+        lines.append(f"(in units of a position's own length; above {MOVED:.0e} counts as moved)")
+    return lines
 
 
 def print_inspection(report: "ModelReport") -> None:

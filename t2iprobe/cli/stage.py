@@ -18,7 +18,7 @@ class StageConfig:
 
 
 def score(arguments: list[str]) -> int:
-    """Score the images again, then probe, correlate and report."""
+    """Score the images again, then correlate and report."""
     return _again("score", arguments)
 
 

@@ -120,7 +120,7 @@ class PlaceRecord:
     stream: str
     """image or text."""
     pooling: str
-    """mean, grid, eot or span."""
+    """What was kept of the place, as named by `--pooling`: mean, grid, eot, span."""
     step: int | None
     """Index into the denoising schedule; null in text encoders and in the conditioning."""
 
@@ -209,7 +209,7 @@ class ChosenSite:
     stream: str | None = None
     """image or text."""
     pooling: str | None = None
-    """mean, grid, eot or span."""
+    """What was kept of the place, as named by `--pooling`: mean, grid, eot, span."""
     step: int | None = None
     """Index into the denoising schedule; null in text encoders."""
     r2: float | None = None
@@ -341,7 +341,7 @@ class SiteR2:
     site: str | None
     """Component and module path."""
     pooling: str | None
-    """mean, grid, eot or span."""
+    """What was kept of the place, as named by `--pooling`: mean, grid, eot, span."""
     step: int | None
     """Index into the denoising schedule; null in text encoders."""
     r2: float | None

@@ -120,5 +120,7 @@ def rerun(folder: RunFolder, config: RunConfig, first: str) -> None:
     """Run a stage and everything that depends on it again, from what the run folder holds."""
     with folder.locked():
         for stage in STAGES[STAGES.index(first) :]:
-            run_stage(stage, folder, config, anew=True)
+            kept = first == "score" and stage == "probe"  # probes read no scores
+            if not (kept and folder.is_done(stage)):
+                run_stage(stage, folder, config, anew=True)
         settle(folder)

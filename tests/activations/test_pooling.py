@@ -109,10 +109,10 @@ def test_names_are_for_the_streams_that_have_them(
     ("names", "sentence"),
     [
         (["means"], r"unknown pooling 'means': did you mean 'mean'\?"),
-        (["mean", "image:eot"], r"unknown pooling 'image:eot'.* Known: grid, mean"),
-        (["picture:mean"], r"unknown pooling 'picture:mean'.* Known: eot, grid, mean, span"),
-        (["grid"], r"--pooling names none for text streams: add mean or eot or span"),
-        (["eot", "span"], r"--pooling names none for image streams: add mean or grid"),
+        (["mean", "image:eot"], r"unknown pooling 'image:eot'.* Known: .*mean"),
+        (["picture:mean"], r"unknown pooling 'picture:mean'.* Known: .*mean"),
+        (["grid"], r"--pooling names none for text streams: add .*eot"),
+        (["eot", "span"], r"--pooling names none for image streams: add .*grid"),
         ([], r"--pooling names none for image streams"),
     ],
 )

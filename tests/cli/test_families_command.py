@@ -21,10 +21,9 @@ def console():
 def test_the_list_has_every_family_with_its_counts(console):
     print_families(console)
     lines = console.file.getvalue().splitlines()
-    assert [line.split()[:4] for line in lines[1:]] == [
-        ["shapes-pair", "12,960", "6,480", "scene"],
-        ["shapes-single", "600", "600", "slot"],
-    ]
+    rows = [line.split()[:4] for line in lines[1:]]
+    assert ["shapes-pair", "12,960", "6,480", "scene"] in rows
+    assert ["shapes-single", "600", "600", "slot"] in rows
 
 
 def test_a_family_shows_examples_and_coverage(console):

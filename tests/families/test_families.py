@@ -49,7 +49,7 @@ def prompts(family):
 
 
 def test_the_built_in_families_have_the_promised_sizes(pair):
-    assert family_names() == ["shapes-pair", "shapes-single"]
+    assert {"shapes-pair", "shapes-single"} <= set(family_names())
     assert (pair.n_tasks, pair.n_scenes) == (12_960, 6_480)
     assert len(pair.tasks()) == 12_960
     assert len(pair.scenes()) == 6_480
