@@ -197,6 +197,8 @@ class Labels:
         if not self.geometry.n_text or not words.any():
             return labelled
         low, high = _beside(image, int(words.nonzero()[0]), n)
+        while follows[high - 1]:  # a smaller copy of the image, between text and image
+            high -= 1
         start = self._text_start(words, low, high)
         if isinstance(start, str):
             self._doubt(start)

@@ -43,8 +43,8 @@ OTHERS = {
 NEED_MORE = {
     "ldm3d": "gives no image (its output has: rgb, depth)",
     "wuerstchen_prior": "gives no image (its output has: image_embeddings)",
-    "super_resolution": "need an image",
-    "gligen gligen_boxes gligen_phrases": "makes no image of a prompt alone",
+    "super_resolution": "its call takes image: use a text-to-image checkpoint",
+    "gligen gligen_boxes gligen_phrases": "fails on a prompt alone",
     "unidiffuser guidance_scale": "turn guidance off: --guidance 1",
 }
 """Families, the part of their call that is left out, and how they are refused then."""
