@@ -255,7 +255,8 @@ def _reasons(
     if not trusted and any(folder.rglob("*.py")):
         yield "it brings Python code of its own; read it, then pass --trust-remote-code"
     pipeline = index["_class_name"]
-    if isinstance(pipeline, str) and library_class("diffusers", pipeline) is None:
+    declared = pipeline in dir(diffusers)  # it may fail to be imported all the same
+    if isinstance(pipeline, str) and not declared and library_class("diffusers", pipeline) is None:
         yield (
             f"diffusers {diffusers.__version__} has no pipeline class {pipeline}{_versions(index)}; update diffusers"
         )

@@ -349,3 +349,16 @@ def test_the_first_line_of_an_error() -> None:
     assert first_line(ValueError("")) == "ValueError"
     assert first_line(AttributeError("'list' object has no attribute 'x'")).startswith("'list'")
     assert len(first_line(ValueError("x" * 999), 80)) == 80
+
+
+def test_a_class_that_cannot_be_imported_is_not_called_missing(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Failed to import diffusers.models")
+
+    monkeypatch.setattr("t2iprobe.models.problems.library_class", lambda *_: None)
+    monkeypatch.setattr(diffusers.DiffusionPipeline, "from_pretrained", fails)
+    text = refusal(tiny_folder("sd15"), ModelError)
+    assert "Failed to import diffusers.models" in text
+    assert "has no pipeline class" not in text
